@@ -1,0 +1,220 @@
+//! What people and programs read: messages on standard error, data on standard output.
+
+use std::fmt::Write as _;
+use std::io::{self, Write};
+use std::time::Duration;
+
+use fencelock::{Busy, EngineInfo, Holder, Status, Waiter};
+use serde::Serialize;
+
+use crate::exit::{self, Failure};
+
+/// A message to the user. A standard error that is closed or full is no reason to die of.
+pub(crate) fn complain(message: &str) {
+    tell(&format!("fencelock: {message}"));
+}
+
+/// A line of its own on standard error, in one write, so that lines of several processes do not mix.
+pub(crate) fn tell(line: &str) {
+    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+}
+
+/// Data for standard output. `Ok(false)`: nobody reads any more, as after `| head`.
+pub(crate) fn print(text: &str) -> Result<bool, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(Failure::new(exit::OUTPUT, format!("cannot write to standard output: {e}"))),
+    }
+}
+
+/// Text of other machines without what a terminal would obey: C0 with ESC, DEL, C1, and marks that turn the direction.
+pub(crate) fn plain(text: &str) -> String {
+    let harmless = |c: &char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().filter(harmless).collect()
+}
+
+/// `250ms`, `8s`, `4m12s`, `2h5m`, `3d4h`.
+pub(crate) fn span(d: Duration) -> String {
+    match (d.as_secs(), d.subsec_millis()) {
+        (0, ms) => format!("{ms}ms"),
+        (s @ 1..60, _) => format!("{s}s"),
+        (s @ 60..3600, _) => format!("{}m{}s", s / 60, s % 60),
+        (s @ 3600..86_400, _) => format!("{}h{}m", s / 3600, s % 3600 / 60),
+        (s, _) => format!("{}d{}h", s / 86_400, s % 86_400 / 3600),
+    }
+}
+
+/// `held 4m12s by web-3 pid 812 "pg_dump" (token 1181, lease 8 s left)`
+pub(crate) fn holder(h: &Holder) -> String {
+    let left = if h.left.as_secs() > 0 { format!("{} s", h.left.as_secs()) } else { format!("{} ms", h.left.as_millis()) };
+    format!(
+        "held {} by {} pid {} \"{}\" (token {}, lease {left} left)",
+        span(h.held_for),
+        plain(&h.host),
+        h.pid,
+        plain(&h.note),
+        h.token.get(),
+    )
+}
+
+/// `waiting for backup: held …, 2 ahead of you`
+pub(crate) fn waiting(name: &str, busy: &Busy) -> String {
+    format!("waiting for {}: {}", plain(name), in_the_way(busy))
+}
+
+/// Who is in the way, and how many.
+pub(crate) fn in_the_way(busy: &Busy) -> String {
+    let who = busy.holder.as_ref().map_or_else(|| "somebody else is next".to_owned(), holder);
+    match busy.ahead {
+        Some(n) if n > 0 => format!("{who}, {n} ahead of you"),
+        _ => who,
+    }
+}
+
+fn waiter(position: usize, w: &Waiter) -> String {
+    let (host, note) = (plain(&w.host), plain(&w.note));
+    format!("{position}. {host} pid {} \"{note}\" has waited {}", w.pid, span(w.waiting_for))
+}
+
+/// A lock for people, with its queue.
+pub(crate) fn status(s: &Status) -> String {
+    let mut text = String::new();
+    for h in &s.holders {
+        let _ = writeln!(text, "{}", holder(h));
+    }
+    if s.holders.is_empty() {
+        text.push_str("free\n");
+    }
+    for (i, w) in s.waiters.iter().enumerate() {
+        let _ = writeln!(text, "  {}", waiter(i + 1, w));
+    }
+    text
+}
+
+/// A lock for people, on one line.
+pub(crate) fn line(s: &Status) -> String {
+    let held = s.holders.first().map_or_else(|| "free".to_owned(), holder);
+    let waiting = match s.waiters.len() {
+        0 => String::new(),
+        n => format!(", {n} waiting"),
+    };
+    format!("{}: {held}{waiting}\n", plain(s.name.as_str()))
+}
+
+/// A lock for programs: one JSON object and a line end.
+pub(crate) fn json(s: &Status, info: &EngineInfo) -> Result<String, Failure> {
+    let object = Object {
+        // The key that programs compare stays as it is; JSON escapes what a terminal would obey, but for C1.
+        name: s.name.as_str(),
+        engine: info.scheme,
+        layout: info.layout,
+        holders: s.holders.iter().map(HolderObject::of).collect(),
+        waiters: s.waiters.iter().enumerate().map(|(i, w)| WaiterObject::of(i + 1, w)).collect(),
+        last_token: s.last_token.map(|t| t.get()),
+    };
+    let text = serde_json::to_string(&object).map_err(|e| Failure::new(exit::BUG, e.to_string()))?;
+    Ok(escape_c1(&text) + "\n")
+}
+
+fn escape_c1(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if matches!(c, '\u{7f}'..='\u{9f}') {
+            let _ = write!(out, "\\u{:04x}", u32::from(c));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+#[derive(Serialize)]
+struct Object<'a> {
+    name: &'a str,
+    engine: &'a str,
+    layout: &'a str,
+    holders: Vec<HolderObject>,
+    waiters: Vec<WaiterObject>,
+    last_token: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct HolderObject {
+    hold: String,
+    mode: String,
+    token: i64,
+    host: String,
+    pid: u32,
+    note: String,
+    since_ms: u64,
+    remaining_ms: u64,
+}
+
+impl HolderObject {
+    fn of(h: &Holder) -> Self {
+        Self {
+            hold: h.hold.to_string(),
+            mode: h.claim.to_string(),
+            token: h.token.get(),
+            host: plain(&h.host),
+            pid: h.pid,
+            note: plain(&h.note),
+            since_ms: millis(h.held_for),
+            remaining_ms: millis(h.left),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct WaiterObject {
+    position: usize,
+    hold: String,
+    mode: String,
+    host: String,
+    pid: u32,
+    note: String,
+    waiting_ms: u64,
+}
+
+impl WaiterObject {
+    fn of(position: usize, w: &Waiter) -> Self {
+        Self {
+            position,
+            hold: w.hold.to_string(),
+            mode: w.claim.to_string(),
+            host: plain(&w.host),
+            pid: w.pid,
+            note: plain(&w.note),
+            waiting_ms: millis(w.waiting_for),
+        }
+    }
+}
+
+fn millis(d: Duration) -> u64 {
+    u64::try_from(d.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Planted: only C0 stripped.
+    #[test]
+    fn nothing_that_a_terminal_obeys_is_printed() {
+        assert_eq!(plain("a\x1b[31mb\u{9b}2Jc\x07\r\n\x7f\u{202e}d é 日"), "a[31mb2Jcd é 日");
+        assert_eq!(escape_c1("\"a\u{9b}b\""), "\"a\\u009bb\"");
+    }
+
+    // Planted: seconds and minutes swapped in the third line.
+    #[test]
+    fn spans_as_people_say_them() {
+        let said = |ms| span(Duration::from_millis(ms));
+        assert_eq!(said(250), "250ms");
+        assert_eq!(said(8_400), "8s");
+        assert_eq!(said(252_000), "4m12s");
+        assert_eq!(said(7_500_000), "2h5m");
+        assert_eq!(said(100 * 3_600_000), "4d4h");
+    }
+}

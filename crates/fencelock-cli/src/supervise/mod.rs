@@ -1,0 +1,234 @@
+//! A job that never outlives its lock: wrapper (here) → minder → job (CLI.md, SAFETY R).
+//!
+//! The wrapper holds and renews the lock and tells the minder every new end of it; the minder starts the job and kills
+//! all of it in time, by itself, even when the wrapper is stopped or dead. When the minder dies the wrapper does it.
+
+mod clock;
+pub(crate) mod job;
+pub(crate) mod minder;
+mod orders;
+mod schedule;
+pub(crate) mod signals;
+mod terminal;
+mod tree;
+mod wire;
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::pin::Pin;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fencelock::{Guard, LossReason};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::{Instant, sleep_until};
+
+use crate::args::OnLoss;
+use crate::render::complain;
+use orders::Orders;
+use schedule::Schedule;
+use signals::Caught;
+use tree::Tree;
+use wire::{Frame, Link, Received};
+pub(crate) use wire::{End, Reason};
+
+/// What to run, and when to stop it.
+pub(crate) struct Plan {
+    pub(crate) command: Vec<OsString>,
+    /// What the job's environment has differently; `None` removes.
+    pub(crate) env: Vec<(&'static str, Option<OsString>)>,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) grace: Duration,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) ttl: Duration,
+    /// What keeps the lock alive on this host as long as somebody has it open (SQLite's flock).
+    pub(crate) lifeline: Option<OwnedFd>,
+}
+
+/// What became of the job. Nothing of it is left, except under `--on-loss warn`.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) end: End,
+    /// Why it was stopped.
+    pub(crate) reason: Option<Reason>,
+    pub(crate) lost: Option<LossReason>,
+}
+
+/// How long a minder may take after a loss until the wrapper acts in its place: it may be stopped.
+const BACKSTOP: Duration = Duration::from_millis(100);
+
+/// Runs the job under the guard until all of it is gone.
+pub(crate) async fn run(
+    guard: &Guard,
+    plan: Plan,
+    signals: &mut UnboundedReceiver<Caught>,
+) -> io::Result<Outcome> {
+    let warn = plan.on_loss == OnLoss::Warn;
+    let tree = Tree::new();
+    if !warn {
+        set_child_subreaper(Some(getpid()))?;
+    }
+    let (link, theirs) = Link::pair()?;
+    let mut reports = listen(link.another()?)?;
+    let group = terminal::group_for_job();
+    let deadline = guard.valid_until().as_nanos();
+    let minder = spawn(plan, theirs, group, deadline)?;
+    let mut wrapper =
+        Wrapper { guard, warn, in_terminal: group.is_some(), link, minder, tree, started: false, told: deadline };
+    // A link that cannot carry it is a minder that has died, and the reports say so.
+    let _ = wrapper.link.send_descriptor(io::stdin().as_fd());
+    Ok(wrapper.attend(&mut reports, signals).await)
+}
+
+struct Wrapper<'a> {
+    guard: &'a Guard,
+    warn: bool,
+    /// The job is in our process group and gets what the terminal sends.
+    in_terminal: bool,
+    link: Link,
+    minder: Pid,
+    tree: Tree,
+    started: bool,
+    /// The end of the lease that the minder knows.
+    told: u64,
+}
+
+impl Wrapper<'_> {
+    async fn attend(
+        &mut self,
+        reports: &mut UnboundedReceiver<Frame>,
+        signals: &mut UnboundedReceiver<Caught>,
+    ) -> Outcome {
+        let mut lost = std::pin::pin!(self.guard.lost());
+        let mut renewed: Pin<Box<dyn Future<Output = ()>>> = Box::pin(self.guard.renewed());
+        let (mut loss, mut ended) = (None, None);
+        let mut backstop: Option<Instant> = None;
+        loop {
+            if loss.is_none() {
+                self.tell_deadline();
+            }
+            tokio::select! {
+                biased;
+                reason = &mut lost, if loss.is_none() => {
+                    loss = Some(reason);
+                    if self.warn {
+                        complain(&format!("the lock is lost ({}), the job runs on", describe(reason)));
+                    } else {
+                        // SAFETY R2: grace only while validity remains. For an expired lease the minder has acted already.
+                        self.link.send(Frame::Kill);
+                        backstop = Some(Instant::now() + BACKSTOP);
+                    }
+                }
+                frame = reports.recv() => match frame {
+                    Some(Frame::Started) => self.started = true,
+                    Some(Frame::Stuck(pid, error)) => complain(&stuck(pid, error)),
+                    Some(Frame::Ended(end, reason)) => ended = Some((end, reason)),
+                    Some(_) => {}
+                    None => break,
+                },
+                () = &mut renewed, if loss.is_none() => renewed = Box::pin(self.guard.renewed()),
+                Some(caught) = signals.recv() => self.pass_on(caught),
+                () = sleep_until(backstop.unwrap_or_else(Instant::now)), if backstop.is_some() => {
+                    // It is stopped, or at a tree that it cannot end; either way what follows is done better here.
+                    backstop = None;
+                    let _ = kill_process(self.minder, Signal::KILL);
+                }
+            }
+        }
+        self.bury();
+        let (end, reason) = ended.unwrap_or((End::Unknown, Some(Reason::MinderGone)));
+        Outcome { end, reason, lost: loss }
+    }
+
+    fn tell_deadline(&mut self) {
+        let deadline = self.guard.valid_until().as_nanos();
+        if deadline != self.told {
+            self.link.send(Frame::Deadline(deadline));
+            self.told = deadline;
+        }
+    }
+
+    fn pass_on(&self, caught: Caught) {
+        // What the terminal sent, the job has got too, if it was there already.
+        if !(caught.from_terminal && self.in_terminal && self.started) {
+            self.link.send(Frame::Signal(caught.signal));
+        }
+    }
+
+    /// The minder is gone: takes it off the process table, and what it left, if it did not end by itself.
+    fn bury(&mut self) {
+        while let Err(rustix::io::Errno::INTR) = waitpid(Some(self.minder), WaitOptions::empty()) {}
+        if !self.warn {
+            self.tree.sweep(|r| complain(&stuck(r.pid, r.error)));
+        }
+    }
+}
+
+fn spawn(plan: Plan, link: OwnedFd, group: Option<i32>, deadline: u64) -> io::Result<Pid> {
+    let warn = plan.on_loss == OnLoss::Warn;
+    let margin = (plan.ttl / 10).clamp(Duration::from_millis(30), Duration::from_millis(500));
+    let max_hold = plan.max_hold.map(|d| clock::now().saturating_add(clock::nanos(d)));
+    let schedule = Schedule::new(
+        plan.on_loss,
+        clock::nanos(plan.grace),
+        clock::nanos(margin),
+        (!warn).then_some(deadline),
+        max_hold,
+    );
+    // Inherited by minder, job and all that the job starts: the kernel lets go of the lock when the last of them is
+    // gone, so no takeover can come first (SAFETY R1). Above 100, where no shell script opens its own.
+    let lifeline = match plan.lifeline.filter(|_| !warn) {
+        Some(fd) => Some(rustix::io::fcntl_dupfd(&fd, 100)?),
+        None => None,
+    };
+    let orders = Orders { group, schedule, command: plan.command };
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0("fencelock").args(orders.to_args()).stdin(Stdio::from(link)).process_group(0);
+    for (key, value) in plan.env {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
+    let child = command.spawn()?;
+    drop(lifeline);
+    Ok(Pid::from_child(&child))
+}
+
+/// Hands on what the minder says. The channel ends with the link, that is, with the minder.
+fn listen(link: Link) -> io::Result<UnboundedReceiver<Frame>> {
+    let (tx, rx) = unbounded_channel();
+    std::thread::Builder::new().name("reports".into()).stack_size(128 << 10).spawn(move || {
+        while let Received::Frame(frame) = link.receive(true) {
+            if tx.send(frame).is_err() {
+                return;
+            }
+        }
+    })?;
+    Ok(rx)
+}
+
+fn stuck(pid: i32, error: i32) -> String {
+    let name = tree::name_of(pid);
+    let why = match rustix::io::Errno::from_raw_os_error(error) {
+        rustix::io::Errno::PERM => "it runs as another user".to_owned(),
+        _ if error == 0 => "it does not end on KILL, and waits for a device or a file system".to_owned(),
+        e => io::Error::from(e).to_string(),
+    };
+    format!("cannot stop pid {pid} ({name}): {why}")
+}
+
+/// Why a lock was lost, for a message.
+pub(crate) fn describe(reason: LossReason) -> &'static str {
+    match reason {
+        LossReason::Expired => "its lease ran out",
+        LossReason::MaxHold => "it was held as long as it may be",
+        LossReason::SessionEnded => "the engine ended its session",
+        LossReason::TakenOver => "it was taken away",
+        LossReason::Unreachable => "the engine could not be reached",
+        _ => "for an unknown reason",
+    }
+}

@@ -1,0 +1,340 @@
+//! From `lock()` to a guard: check, turn, engine call, undo. One path: nobody can forget a step.
+use crate::{
+    client::Core,
+    clock::Moment,
+    error::{Error, ErrorKind, Result},
+    guard::{Guard, Held},
+    hold::{Hold, Since},
+    keeper::Job,
+    turns::{Entry, Turn},
+    types::{Busy, Grant, Lease, LossReason, Outcome, Renewed, Request},
+};
+use std::{
+    fmt,
+    future::Future,
+    marker::PhantomData,
+    pin::{Pin, pin},
+    sync::{Arc, atomic::AtomicU64},
+    task::{Context, Poll},
+    time::Duration,
+};
+use tokio::sync::oneshot;
+
+/// Got it, or who is in the way: trouble is the outer `Result`, this is an answer. `.ok()` makes an `Option` of it, `?` an
+/// error that names the holder.
+pub type Try<G> = std::result::Result<G, Busy>;
+
+type Answer = Result<Try<Held>>;
+pub(crate) type Attempt = Pin<Box<dyn Future<Output = Answer> + Send>>;
+
+/// The future of a hold. Nothing is sent before it is polled. While its first command is on the way it is polled in place;
+/// when it has to queue it becomes a task of the runtime, so that a caller who does not poll stops nobody.
+///
+/// # Cancel safety
+/// Dropping it withdraws: a grant that was on the way is released and a place in the queue is given up, even if this runtime
+/// never runs again. One that is neither polled nor dropped keeps its place, and what it was granted: poll it or drop it.
+#[must_use = "futures do nothing unless polled"]
+pub struct Acquire<A> {
+    core: Arc<Core>,
+    stage: Stage,
+    answer: PhantomData<fn() -> A>,
+}
+enum Stage {
+    Refused(Error),
+    New(Request, Option<Duration>),
+    Here(Request, Attempt),
+    Task(Request, oneshot::Receiver<Answer>),
+    Done,
+}
+
+/// What an [`Acquire`] resolves to: a guard, or a [`Try`] of one.
+pub trait Claimed: sealed::Sealed + Sized {
+    #[doc(hidden)]
+    fn from_held(held: Result<Try<Held>>) -> Result<Self>;
+}
+mod sealed {
+    pub trait Sealed {}
+    impl Sealed for super::Guard {}
+    impl<G: Sealed> Sealed for super::Try<G> {}
+}
+impl Claimed for Guard {
+    fn from_held(held: Answer) -> Result<Self> {
+        Ok(Self::new(held??))
+    }
+}
+impl Claimed for Try<Guard> {
+    fn from_held(held: Answer) -> Result<Self> {
+        held.map(|answer| answer.map(Guard::new))
+    }
+}
+
+impl<A> Acquire<A> {
+    pub(crate) fn new(core: Arc<Core>, request: Result<Request>, patience: Option<Duration>) -> Self {
+        let stage = request.map_or_else(Stage::Refused, |request| Stage::New(request, patience));
+        Self { core, stage, answer: PhantomData }
+    }
+    /// Who is in the way and how many are ahead, as far as the engine told. Ask while it waits.
+    pub fn blocked_by(&self) -> Option<Busy> {
+        match &self.stage {
+            Stage::New(request, _) | Stage::Here(request, _) | Stage::Task(request, _) => request.last_report(),
+            Stage::Refused(_) | Stage::Done => None,
+        }
+    }
+    fn begin(&self, request: Request, patience: Option<Duration>) -> Result<Stage> {
+        self.core.ready("lock")?;
+        check(&self.core, &request)?;
+        let attempt: Attempt = Box::pin(attempt(self.core.clone(), request.clone(), patience));
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return Ok(Stage::Here(request, attempt));
+        }
+        let (tx, rx) = oneshot::channel();
+        self.core.host.job(Job::Run(Box::pin(deliver(attempt, tx))));
+        Ok(Stage::Task(request, rx))
+    }
+}
+/// The guard is sent, not the grant: if the caller is gone it comes back here and drops, and the lock is released.
+async fn deliver(attempt: Attempt, tx: oneshot::Sender<Answer>) {
+    let _ = tx.send(attempt.await);
+}
+
+impl<A: Claimed> Future for Acquire<A> {
+    type Output = Result<A>;
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        loop {
+            match std::mem::replace(&mut this.stage, Stage::Done) {
+                Stage::Refused(error) => return Poll::Ready(Err(error)),
+                Stage::New(request, patience) => match this.begin(request, patience) {
+                    Ok(stage) => this.stage = stage,
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
+                Stage::Here(request, mut attempt) => {
+                    if let Poll::Ready(answer) = attempt.as_mut().poll(cx) {
+                        return Poll::Ready(A::from_held(answer));
+                    }
+                    if !request.is_queued() {
+                        this.stage = Stage::Here(request, attempt);
+                        return Poll::Pending;
+                    }
+                    let (tx, rx) = oneshot::channel();
+                    tokio::spawn(deliver(attempt, tx));
+                    this.stage = Stage::Task(request, rx);
+                }
+                Stage::Task(request, mut rx) => {
+                    let Poll::Ready(answer) = Pin::new(&mut rx).poll(cx) else {
+                        this.stage = Stage::Task(request, rx);
+                        return Poll::Pending;
+                    };
+                    return Poll::Ready(A::from_held(answer.unwrap_or_else(|_| Err(Error::closed("lock")))));
+                }
+                Stage::Done => panic!("an Acquire was polled after it was ready"),
+            }
+        }
+    }
+}
+impl<A> Drop for Acquire<A> {
+    fn drop(&mut self) {
+        match std::mem::replace(&mut self.stage, Stage::Done) {
+            Stage::Refused(_) | Stage::New(..) | Stage::Done => {}
+            Stage::Here(request, attempt) => {
+                request.stop();
+                // The keeper takes the reply that is on its way; if none comes, dropping the attempt posts its undo.
+                self.core.host.job(Job::Adopt(attempt));
+            }
+            Stage::Task(request, _) => {
+                request.stop();
+                if !request.is_settled() {
+                    self.core.host.job(Job::Undo { request, running: true });
+                }
+            }
+        }
+    }
+}
+impl<A> Unpin for Acquire<A> {}
+impl<A> fmt::Debug for Acquire<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.stage {
+            Stage::New(request, _) | Stage::Here(request, _) | Stage::Task(request, _) => {
+                write!(f, "Acquire({request:?})")
+            }
+            Stage::Refused(error) => write!(f, "Acquire({error:?})"),
+            Stage::Done => f.write_str("Acquire(done)"),
+        }
+    }
+}
+
+/// What the engine cannot do is refused before any byte is sent.
+fn check(core: &Core, request: &Request) -> Result<()> {
+    let info = core.engine().info();
+    let can = &info.capabilities;
+    let refuse = |what: String, way_out: String| {
+        Err(Error::new(ErrorKind::InvalidConfig, "lock", what).with("name", request.name()).hint(way_out))
+    };
+    let ttl = request.ttl();
+    if ttl < can.min_ttl || ttl > can.max_ttl {
+        let range = format!("{} takes {:?} to {:?}", info.scheme, can.min_ttl, can.max_ttl);
+        return refuse(format!("a ttl of {ttl:?} cannot be used"), range);
+    }
+    if request.max_hold().is_some_and(|d| d.is_zero()) {
+        return refuse("a max_hold of zero cannot be used".into(), "leave it out, or give more than zero".into());
+    }
+    Ok(())
+}
+
+/// Armed from before the first byte until nothing is left that a guard does not own.
+struct Undo<'a> {
+    core: &'a Core,
+    request: &'a Request,
+    armed: bool,
+}
+impl<'a> Undo<'a> {
+    fn arm(core: &'a Core, request: &'a Request) -> Self {
+        core.keeper().losses.expect(request);
+        Self { core, request, armed: true }
+    }
+    /// A guard owns the hold now.
+    fn hand_over(mut self) {
+        self.armed = false;
+    }
+    /// The engine has answered that nothing is left.
+    fn nothing_left(mut self) {
+        self.core.keeper().losses.forget(self.request.hold());
+        self.request.settle();
+        self.armed = false;
+    }
+    /// Takes back what there is. Commands that may still be on their way are left to the keeper, which comes after them.
+    async fn withdraw(self) -> Result<()> {
+        self.core.engine().withdraw(self.request).await?;
+        if self.core.keeper().clock.now() >= self.request.ends() {
+            self.nothing_left();
+        }
+        Ok(())
+    }
+}
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if self.armed {
+            self.core.host.job(Job::Undo { request: self.request.clone(), running: false });
+        }
+    }
+}
+
+/// *Invariant (SAFETY A3):* from the first byte on either this future runs, or its `Undo` has been posted to the keeper. A
+/// request is settled only when neither a record nor a command of it is left that no guard owns.
+async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>) -> Answer {
+    let deadline = patience.map(|d| core.keeper().clock.now() + d);
+    let answer = match enter(&core, &request, deadline).await {
+        Ok(turn) => {
+            let answer = claim(&core, &request, deadline).await;
+            drop(turn);
+            answer
+        }
+        Err(busy) => {
+            request.settle();
+            Ok(Err(busy))
+        }
+    };
+    match answer {
+        Ok(Err(_)) if core.is_closed() => Err(Error::closed("lock")),
+        answer => answer,
+    }
+}
+/// The local queue. `try_lock` does not pass those who wait here (SAFETY K2).
+async fn enter(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Result<Option<Turn>, Busy> {
+    let key = (request.name().clone(), request.claim(), request.ttl());
+    if !request.wait() {
+        let ahead = core.turns.waiting(&key);
+        if ahead == 0 {
+            return Ok(None);
+        }
+        let holder = core.engine().inspect(request.name()).await.ok().and_then(|s| s.holders.into_iter().next());
+        return Err(Busy { holder, ahead: u32::try_from(ahead).ok() });
+    }
+    match core.turns.enter(key) {
+        Entry::Turn(turn) => Ok(Some(turn)),
+        Entry::Behind(ahead, rx) => {
+            request.queued(Busy { holder: None, ahead: Some(ahead) });
+            tokio::select! {
+                biased;
+                () = request.stopped() => Err(request.last_report().unwrap_or_default()),
+                turn = rx => Ok(turn.ok()),
+                () = core.nap(deadline) => Err(request.last_report().unwrap_or_default()),
+            }
+        }
+    }
+}
+async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Answer {
+    let mut request = request.clone();
+    loop {
+        let undo = Undo::arm(core, &request);
+        // After a stop the timer is not polled any more: its runtime may be gone, with this future adopted by the keeper.
+        let outcome = {
+            let mut acquire = pin!(core.engine().acquire(&request));
+            tokio::select! {
+                biased;
+                outcome = &mut acquire => outcome,
+                () = request.stopped() => acquire.await,
+                () = core.nap(deadline) => { request.stop(); acquire.await }
+            }
+        };
+        match outcome? {
+            Outcome::Granted(grant) => {
+                core.floors.saw(&grant);
+                // Lost on its way here: as if it had never been.
+                if let Ok(held) = admit(core, grant, request.max_hold()).await? {
+                    undo.hand_over();
+                    request.settle();
+                    return Ok(Ok(held));
+                }
+            }
+            Outcome::Busy(busy) if request.wait() => {
+                undo.withdraw().await?;
+                return Ok(Err(busy));
+            }
+            Outcome::Busy(busy) => {
+                undo.nothing_left();
+                return Ok(Err(busy));
+            }
+            Outcome::Displaced => {}
+        }
+        undo.withdraw().await?;
+        match request.again(core.minter.mint(), core.floors.of(request.name())) {
+            Some(next) => request = next,
+            None => {
+                request.settle();
+                return Ok(Err(request.last_report().unwrap_or_default()));
+            }
+        }
+    }
+}
+/// From a grant to a hold with its timers set.
+async fn admit(core: &Arc<Core>, grant: Grant, max_hold: Option<Duration>) -> Result<Result<Held, LossReason>> {
+    let (keeper, info) = (core.keeper(), core.engine().info());
+    let since = match grant.lease {
+        Lease::Own { sent_at } => Since::Own(AtomicU64::new(sent_at.as_nanos())),
+        Lease::Session(id) => Since::Session(keeper.session(id)),
+    };
+    let hold = Arc::new(Hold::new(grant, since, max_hold, &info.capabilities, keeper.clock.clone()));
+    // What has less than half of its ttl left is renewed before it is handed out (SAFETY G3).
+    let mut tries = 0;
+    while keeper.clock.now().until(hold.sent_at() + hold.grant.ttl) < hold.grant.ttl / 2 {
+        if tries == 3 {
+            let slow = Error::new(ErrorKind::Unreachable, "lock", "the engine answers more slowly than half the ttl");
+            return Err(slow
+                .with("name", &hold.grant.name)
+                .with("ttl", format!("{:?}", hold.grant.ttl))
+                .hint("use a longer ttl"));
+        }
+        tries += 1;
+        match core.engine().renew(std::slice::from_ref(&hold.grant)).await?.first() {
+            Some(Renewed::Extended { sent_at }) => hold.rebase(*sent_at),
+            Some(Renewed::Lost(reason)) => return Ok(Err(*reason)),
+            Some(Renewed::Unknown) | None => {}
+        }
+    }
+    if let Err(reason) = keeper.losses.admit(&hold, keeper.clock.now()) {
+        return Ok(Err(reason));
+    }
+    keeper.tend(&hold);
+    Ok(Ok(Held::new(core.clone(), hold)))
+}

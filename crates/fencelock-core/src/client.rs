@@ -1,0 +1,224 @@
+//! A client: one engine, one keeper, the local queue. Handles are cheap; a bad name or option is told at the first await.
+use crate::{
+    clock::{BootClock, Clock, Moment},
+    engine::Engine,
+    error::{Error, Result},
+    floors::Floors,
+    keeper::{Host, Job, Keeper},
+    locks::Mutex,
+    turns::Turns,
+    types::{EngineInfo, Listing, Minter, Name, Page, Released, Status, Token},
+};
+use std::{
+    fmt,
+    future::Future,
+    os::fd::OwnedFd,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::*},
+    },
+    time::Duration,
+};
+use tokio::sync::oneshot;
+
+/// What clients, handles and guards share.
+pub(crate) struct Core {
+    pub(crate) host: Host,
+    pub(crate) turns: Turns,
+    pub(crate) floors: Floors,
+    pub(crate) minter: Minter,
+    closed: AtomicBool,
+}
+impl Core {
+    pub(crate) fn keeper(&self) -> &Arc<Keeper> {
+        &self.host.keeper
+    }
+    pub(crate) fn engine(&self) -> &Arc<dyn Engine> {
+        &self.host.keeper.engine
+    }
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Acquire)
+    }
+    /// Before anything is sent.
+    pub(crate) fn ready(&self, operation: &'static str) -> Result<()> {
+        if self.is_closed() {
+            return Err(Error::closed(operation));
+        }
+        if self.host.is_forked() {
+            let forked = Error::closed(operation).with("process", std::process::id());
+            return Err(forked.hint("this process was forked from the client's: a child connects by itself"));
+        }
+        self.host.start()
+    }
+    pub(crate) async fn nap(&self, until: Option<Moment>) {
+        match until {
+            Some(at) => tokio::time::sleep(self.keeper().clock.now().until(at)).await,
+            None => std::future::pending().await,
+        }
+    }
+    /// Here when there is a tokio runtime, else on the keeper's: every public async call goes through this.
+    pub(crate) async fn on_runtime<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return call.await;
+        }
+        let (tx, rx) = oneshot::channel();
+        self.host.job(Job::Run(Box::pin(async move { drop(tx.send(call.await)) })));
+        rx.await.unwrap_or_else(|_| Err(Error::closed("call")))
+    }
+}
+impl Drop for Core {
+    fn drop(&mut self) {
+        self.host.farewell();
+    }
+}
+impl fmt::Debug for Core {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.engine().fmt(f)
+    }
+}
+
+/// A connection to an engine, and all that keeps holds alive and honest. Cheap to clone: clones are the same client.
+///
+/// The last of its clones, handles and guards to go waits up to 250 ms for dropped guards to be released. A process that exits
+/// in another way has released nothing but what was awaited.
+#[derive(Clone, Debug)]
+pub struct Client {
+    core: Arc<Core>,
+}
+
+/// How a client is made of an engine in hand.
+#[derive(Debug)]
+pub struct ClientBuilder {
+    engine: Arc<dyn Engine>,
+    clock: Arc<dyn Clock>,
+    here: bool,
+}
+impl ClientBuilder {
+    /// Another clock than CLOCK_BOOTTIME: for tests.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+    /// The keeper is a task of the caller's runtime and not two threads: for tests with paused time. A runtime that is blocked
+    /// or gone then renews and releases nothing.
+    #[must_use]
+    pub fn keeper_here(mut self) -> Self {
+        self.here = true;
+        self
+    }
+    /// The client.
+    ///
+    /// # Errors
+    /// `Unreachable` when the system has no timer or no random numbers for it.
+    pub fn build(self) -> Result<Client> {
+        let host = Host::new(self.engine, self.clock, self.here)?;
+        let (turns, floors, minter) = (Turns::default(), Floors::default(), Minter::new()?);
+        Ok(Client { core: Arc::new(Core { host, turns, floors, minter, closed: AtomicBool::new(false) }) })
+    }
+}
+
+impl Client {
+    /// For an engine in hand; `fencelock::connect` makes one from a URL.
+    pub fn builder(engine: Arc<dyn Engine>) -> ClientBuilder {
+        ClientBuilder { engine, clock: Arc::new(BootClock), here: false }
+    }
+    /// A mutex of this name. Nothing is sent, and nothing is checked, before the first await.
+    pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
+        Mutex::new(self.core.clone(), name.as_ref())
+    }
+    /// What the engine is, where, and what it can do.
+    pub fn info(&self) -> &EngineInfo {
+        self.core.engine().info()
+    }
+    /// The ttl of holds that do not say their own.
+    pub fn ttl(&self) -> Duration {
+        self.info().default_ttl
+    }
+    /// How many holds this client has.
+    pub fn held(&self) -> usize {
+        self.core.keeper().losses.len()
+    }
+    /// See [`Engine::lifeline`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lifeline(&self) -> Result<OwnedFd> {
+        self.core.engine().lifeline()
+    }
+    /// One lock, as it is now.
+    ///
+    /// # Errors
+    /// `InvalidName`, or what the engine says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Status> {
+        self.core.ready("status")?;
+        let (name, engine) = (Name::new(name)?, self.core.engine().clone());
+        self.core.on_runtime(async move { engine.inspect(&name).await }).await
+    }
+    /// The locks that are held or waited for and whose names begin with `prefix`, a page at a time.
+    ///
+    /// # Errors
+    /// What the engine says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.core.ready("list")?;
+        let (prefix, page, engine) = (prefix.to_owned(), page.clone(), self.core.engine().clone());
+        self.core.on_runtime(async move { engine.list(&prefix, &page).await }).await
+    }
+    /// Takes the lock away from the hold with this token, and from no other. Its holder is told at once; what it does in that
+    /// moment only the fence keeps out.
+    ///
+    /// # Errors
+    /// `InvalidName`, or what the engine says.
+    ///
+    /// # Cancel safety
+    /// If dropped it may or may not have been done.
+    pub async fn force_release(&self, name: impl AsRef<str>, token: Token) -> Result<Released> {
+        self.core.ready("release")?;
+        let (name, engine) = (Name::new(name)?, self.core.engine().clone());
+        self.core.on_runtime(async move { engine.force_release(&name, token).await }).await
+    }
+    /// Ends all waits with `Closed`, waits until what was dropped is released and what was abandoned is withdrawn, at most
+    /// `grace`, and closes the engine. Holds that are still there are told that they are lost, or run out.
+    ///
+    /// # Errors
+    /// `Unreachable` when it was not done within `grace`; it goes on behind.
+    ///
+    /// # Cancel safety
+    /// If dropped it goes on behind.
+    pub async fn shutdown(&self, grace: Duration) -> Result<()> {
+        if self.core.host.is_forked() {
+            return Ok(());
+        }
+        self.core.closed.store(true, Release);
+        for request in self.core.keeper().losses.awaited() {
+            request.stop();
+        }
+        let (tx, rx) = oneshot::channel();
+        self.core.host.job(Job::Close(Box::new(move || {
+            let _ = tx.send(());
+        })));
+        let clock = self.core.keeper().clock.clone();
+        let late = move || {
+            let late = Error::new(crate::ErrorKind::Unreachable, "shutdown", "not everything was released in time");
+            late.with("grace", format!("{grace:?}")).hint("leases end by themselves")
+        };
+        let limit = clock.now() + grace;
+        let wait = async move {
+            // An error: the keeper had closed before.
+            match tokio::time::timeout(clock.now().until(limit), rx).await {
+                Ok(_) => Ok(()),
+                Err(_) => Err(late()),
+            }
+        };
+        if tokio::runtime::Handle::try_current().is_ok() { wait.await } else { Ok(()) }
+    }
+}

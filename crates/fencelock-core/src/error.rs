@@ -1,0 +1,145 @@
+//! One flat kind for code, a message, a place and a way out for people.
+use crate::types::Busy;
+use std::{error::Error as StdError, fmt};
+
+/// Result of the library's calls.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, for code that has to decide what to do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The outcome is not known: the call may or may not have had its effect.
+    Ambiguous,
+    /// Somebody else has the lock.
+    Busy,
+    /// The client was shut down.
+    Closed,
+    /// An option or URL that cannot be used.
+    InvalidConfig,
+    /// A name that no lock can have.
+    InvalidName,
+    /// A live lock of this name is of another kind.
+    KindMismatch,
+    /// A record of another layout lies under our name.
+    LayoutMismatch,
+    /// The hold is over.
+    Lost,
+    /// The hold was not there any more when it was released.
+    NotHeld,
+    /// The engine refuses for want of rights.
+    PermissionDenied,
+    /// The engine answered something that it cannot have meant.
+    Protocol,
+    /// The engine cannot be reached, or not in time.
+    Unreachable,
+    /// The engine, or this build, cannot do it.
+    Unsupported,
+}
+
+impl ErrorKind {
+    /// Trying the same call again, with the same ids, may succeed and does no harm.
+    pub const fn is_temporary(self) -> bool {
+        matches!(self, Self::Ambiguous | Self::Unreachable)
+    }
+}
+
+/// What failed, why, with which values, and what to do about it.
+///
+/// ```
+/// use fencelock_core::{Error, ErrorKind};
+/// let error = Error::new(ErrorKind::InvalidConfig, "connect", "unknown key \"tll\"").hint("did you mean \"ttl\"?");
+/// assert_eq!(error.to_string(), "connect: unknown key \"tll\"; did you mean \"ttl\"?");
+/// assert!(!error.is_temporary());
+/// ```
+pub struct Error(Box<Inner>);
+
+struct Inner {
+    kind: ErrorKind,
+    operation: &'static str,
+    message: String,
+    context: Vec<(&'static str, String)>,
+    hint: Option<String>,
+    source: Option<Box<dyn StdError + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `operation`; `message` says what happened, in one clause and without a secret.
+    pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Self(Box::new(Inner { kind, operation, message, context: Vec::new(), hint: None, source: None }))
+    }
+    /// Adds a value that helps to find the place.
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
+        self.0.context.push((key, value.to_string()));
+        self
+    }
+    /// Adds the way out.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.0.hint = Some(hint.into());
+        self
+    }
+    /// Adds the cause.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+    /// The operation that failed.
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+    /// The values that were added with [`Error::with`].
+    pub fn context(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.0.context.iter().map(|(key, value)| (*key, value.as_str()))
+    }
+    /// Trying the same call again may succeed and does no harm.
+    pub fn is_temporary(&self) -> bool {
+        self.0.kind.is_temporary()
+    }
+
+    pub(crate) fn closed(operation: &'static str) -> Self {
+        Self::new(ErrorKind::Closed, operation, "the client was shut down").hint("connect again")
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { operation, message, context, hint, source, .. } = &*self.0;
+        write!(f, "{operation}: {message}")?;
+        for (i, (key, value)) in context.iter().enumerate() {
+            write!(f, "{}{key} {value}", if i == 0 { " (" } else { ", " })?;
+        }
+        if !context.is_empty() {
+            f.write_str(")")?;
+        }
+        if let Some(source) = source {
+            write!(f, ": {source}")?;
+        }
+        match hint {
+            Some(hint) => write!(f, "; {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}({self})", self.0.kind)
+    }
+}
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source.as_deref().map(|e| e as _)
+    }
+}
+impl From<Busy> for Error {
+    fn from(busy: Busy) -> Self {
+        Self::new(ErrorKind::Busy, "lock", busy.to_string())
+    }
+}

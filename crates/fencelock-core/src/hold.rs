@@ -1,0 +1,256 @@
+//! One hold: `Held → Suspect → Lost | Released`, and until when it is good.
+use crate::{
+    clock::{Clock, Moment},
+    types::{Capabilities, Grant, LossReason},
+};
+use std::{
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::*},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// What a local clock and the engine's may disagree on, apart from drift.
+const MARGIN: Duration = Duration::from_millis(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Life {
+    Held,
+    /// No renewal was answered for longer than it should take. It may become `Held` again.
+    Suspect,
+    Lost(LossReason),
+    Released,
+}
+impl Life {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Held => 0,
+            Self::Suspect => 1,
+            Self::Released => 2,
+            Self::Lost(LossReason::Expired) => 3,
+            Self::Lost(LossReason::MaxHold) => 4,
+            Self::Lost(LossReason::SessionEnded) => 5,
+            Self::Lost(LossReason::TakenOver) => 6,
+            Self::Lost(LossReason::Unreachable) => 7,
+        }
+    }
+    const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Held,
+            1 => Self::Suspect,
+            2 => Self::Released,
+            4 => Self::Lost(LossReason::MaxHold),
+            5 => Self::Lost(LossReason::SessionEnded),
+            6 => Self::Lost(LossReason::TakenOver),
+            7 => Self::Lost(LossReason::Unreachable),
+            _ => Self::Lost(LossReason::Expired),
+        }
+    }
+    const fn is_over(self) -> bool {
+        matches!(self, Self::Lost(_) | Self::Released)
+    }
+}
+
+/// A session, shared by all of its holds: when its last answered heartbeat was sent.
+#[derive(Debug, Default)]
+pub(crate) struct Session {
+    sent_at: AtomicU64,
+    beat: Notify,
+}
+impl Session {
+    const ENDED: u64 = u64::MAX;
+
+    pub(crate) fn alive(&self, sent_at: Moment) {
+        // Never from ENDED: a report that comes late raises nobody from the dead.
+        self.sent_at.fetch_max(sent_at.as_nanos(), AcqRel);
+        self.beat.notify_waiters();
+    }
+    pub(crate) fn end(&self) {
+        self.sent_at.store(Self::ENDED, Release);
+    }
+    /// `None` before the first heartbeat and after the end.
+    pub(crate) fn sent_at(&self) -> Option<Moment> {
+        match self.sent_at.load(Acquire) {
+            0 | Self::ENDED => None,
+            at => Some(Moment::from_nanos(at)),
+        }
+    }
+}
+
+/// From when the ttl counts.
+#[derive(Debug)]
+pub(crate) enum Since {
+    Own(AtomicU64),
+    Session(Arc<Session>),
+}
+
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) grant: Grant,
+    since: Since,
+    /// The part of the ttl that is trusted: less the drift of two clocks and the margin (SAFETY G3).
+    trusted: Duration,
+    /// End by `max_hold`.
+    limit: Moment,
+    life: AtomicU8,
+    changed: Notify,
+    /// Where it stands in the keeper's order of renewals; 0: nowhere.
+    pub(crate) renewal: AtomicU64,
+    /// It is being released: no renewal is started any more.
+    pub(crate) leaving: AtomicBool,
+    clock: Arc<dyn Clock>,
+}
+
+/// What the loss timers found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Look again then.
+    Good(Moment),
+    /// This look ended it.
+    Lost,
+    /// It had ended before.
+    Over,
+}
+
+impl Hold {
+    pub(crate) fn new(
+        grant: Grant,
+        since: Since,
+        max_hold: Option<Duration>,
+        can: &Capabilities,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let trusted = grant.ttl.saturating_sub(grant.ttl.mul_f64(can.drift) + MARGIN);
+        let limit = max_hold.map_or(Moment::FAR, |d| clock.now() + d);
+        let (life, changed) = (AtomicU8::new(Life::Held.code()), Notify::new());
+        let (renewal, leaving) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self { grant, since, trusted, limit, life, changed, renewal, leaving, clock }
+    }
+    /// Core renews it by itself.
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self.since, Since::Own(_))
+    }
+    pub(crate) fn sent_at(&self) -> Moment {
+        match &self.since {
+            Since::Own(at) => Moment::from_nanos(at.load(Acquire)),
+            Since::Session(session) => session.sent_at().unwrap_or(Moment::ZERO),
+        }
+    }
+    /// `sent_at + ttl − drift·ttl − margin`: the engine started to count later than `sent_at`, and may count faster by the
+    /// drift. Nobody else can be granted the lock before (SAFETY G3).
+    pub(crate) fn valid_until(&self) -> Moment {
+        (self.sent_at() + self.trusted).min(self.limit)
+    }
+    /// When the engine itself has ended the lease, whatever was lost on the way.
+    pub(crate) fn ends_by(&self) -> Moment {
+        self.sent_at() + self.grant.ttl.mul_f64(1.02) + MARGIN
+    }
+    /// A third of the ttl, jittered, so that bursts of grants become no bursts of renewals.
+    pub(crate) fn renew_at(&self) -> Moment {
+        self.sent_at() + self.grant.ttl.mul_f64(0.28 + 0.05 * fastrand::f64())
+    }
+    pub(crate) fn life(&self) -> Life {
+        Life::from_code(self.life.load(Acquire))
+    }
+    pub(crate) fn is_valid(&self) -> bool {
+        !self.life().is_over() && self.clock.now() < self.valid_until()
+    }
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.life().is_over() { Duration::ZERO } else { self.clock.now().until(self.valid_until()) }
+    }
+    /// A renewal that was sent at `sent_at` was answered. *Invariant (SAFETY G4):* an answer that comes after the end of
+    /// validity changes nothing, for the loss may have been told already.
+    pub(crate) fn extend(&self, sent_at: Moment) {
+        if let Since::Own(at) = &self.since
+            && self.is_valid()
+        {
+            at.fetch_max(sent_at.as_nanos(), AcqRel);
+            self.changed.notify_waiters();
+        }
+    }
+    /// The renewal of a grant that nobody has in hand yet: validity was not claimed, so there is nothing that it must not
+    /// outlive; the engine has just said that the hold is there.
+    pub(crate) fn rebase(&self, sent_at: Moment) {
+        if let Since::Own(at) = &self.since {
+            at.fetch_max(sent_at.as_nanos(), AcqRel);
+        }
+    }
+    /// Judges by the clock: the loss timers' look. Wakes nobody, so that the thread that tells losses runs foreign code
+    /// (wakers) only after every state of this round is set: [`wake`](Self::wake).
+    pub(crate) fn judge(&self, now: Moment) -> Verdict {
+        let life = self.life();
+        if life.is_over() {
+            return Verdict::Over;
+        }
+        let (lost_at, suspect_at) = (self.told_at(), self.sent_at() + self.trusted.mul_f64(0.6));
+        let over = if now >= self.limit {
+            Some(LossReason::MaxHold)
+        } else if now >= lost_at {
+            // Suspect: we were awake and saw no renewal. Held: we slept through it all.
+            Some(if life == Life::Suspect { LossReason::Unreachable } else { LossReason::Expired })
+        } else {
+            None
+        };
+        if let Some(reason) = over {
+            return if self.settle(Life::Lost(reason)) { Verdict::Lost } else { Verdict::Over };
+        }
+        let (late, calm) = (Life::Suspect.code(), Life::Held.code());
+        if now >= suspect_at {
+            let _ = self.life.compare_exchange(calm, late, AcqRel, Acquire);
+            return Verdict::Good(lost_at.min(self.limit));
+        }
+        let _ = self.life.compare_exchange(late, calm, AcqRel, Acquire);
+        Verdict::Good(suspect_at.min(lost_at).min(self.limit))
+    }
+    /// When its loss is told: before the validity ends, so that whoever listens hears of it in time.
+    fn told_at(&self) -> Moment {
+        let early = Duration::from_millis(10).max(self.grant.ttl / 50);
+        self.sent_at() + self.trusted.saturating_sub(early)
+    }
+    /// Ends it and tells. Only the first end counts; true if it was this one.
+    pub(crate) fn finish(&self, end: Life) -> bool {
+        let first = self.settle(end);
+        if first {
+            self.wake();
+        }
+        first
+    }
+    pub(crate) fn wake(&self) {
+        self.changed.notify_waiters();
+    }
+    fn settle(&self, end: Life) -> bool {
+        let open = |code| (!Life::from_code(code).is_over()).then_some(end.code());
+        self.life.fetch_update(AcqRel, Acquire, open).is_ok()
+    }
+    /// Resolves with the first answer of `look`, which is asked again after each change.
+    pub(crate) async fn until<T>(&self, mut look: impl FnMut(Life) -> Option<T>) -> T {
+        let mut changed = pin!(self.changed.notified());
+        loop {
+            changed.as_mut().enable();
+            if let Some(found) = look(self.life()) {
+                return found;
+            }
+            changed.as_mut().await;
+            changed.set(self.changed.notified());
+        }
+    }
+    pub(crate) async fn renewed(&self) {
+        let seen = self.sent_at();
+        let beat = match &self.since {
+            Since::Own(_) => &self.changed,
+            Since::Session(session) => &session.beat,
+        };
+        let mut changed = pin!(beat.notified());
+        loop {
+            changed.as_mut().enable();
+            if self.sent_at() > seen {
+                return;
+            }
+            changed.as_mut().await;
+            changed.set(beat.notified());
+        }
+    }
+}

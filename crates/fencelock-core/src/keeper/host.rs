@@ -1,0 +1,133 @@
+//! Where the keeper lives: on two threads of its own, or on the caller's runtime (tests with paused time).
+use super::{Bell, Job, Keeper};
+use crate::{
+    clock::Clock,
+    engine::Engine,
+    error::{Error, ErrorKind, Result},
+    os::Alarm,
+};
+use std::{
+    fmt,
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicBool, Ordering::*},
+    },
+    thread::{self, ThreadId},
+    time::Duration,
+};
+use tokio::sync::{Notify, mpsc};
+
+/// How long the last one out waits for what was dropped to be released (SAFETY E5).
+const FAREWELL: Duration = Duration::from_millis(250);
+
+pub(crate) struct Host {
+    pub(crate) keeper: Arc<Keeper>,
+    jobs: mpsc::UnboundedSender<Job>,
+    inbox: Mutex<Option<mpsc::UnboundedReceiver<Job>>>,
+    started: OnceLock<Result<(), String>>,
+    thread: Arc<OnceLock<ThreadId>>,
+    here: bool,
+    /// A child after fork has our memory, not our threads.
+    pid: u32,
+}
+impl Host {
+    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, here: bool) -> Result<Self> {
+        let bell = if here {
+            Bell::Task(Notify::new())
+        } else {
+            let no_alarm = |e| Error::new(ErrorKind::Unreachable, "connect", "no timer to be had").because(e);
+            Bell::Thread(Alarm::new().map_err(no_alarm)?)
+        };
+        let keeper = Keeper::new(engine, clock, bell);
+        let (jobs, inbox) = mpsc::unbounded_channel();
+        let (started, thread) = (OnceLock::new(), Arc::default());
+        let pid = std::process::id();
+        Ok(Self { keeper, jobs, inbox: Mutex::new(Some(inbox)), started, thread, here, pid })
+    }
+    /// *Invariant (SAFETY A3):* it runs before the first byte of the first attempt.
+    pub(crate) fn start(&self) -> Result<()> {
+        let started = self.started.get_or_init(|| self.spawn().map_err(|e| e.to_string()));
+        started
+            .clone()
+            .map_err(|e| Error::new(ErrorKind::Unreachable, "connect", "the keeper's threads cannot start").because(e))
+    }
+    fn spawn(&self) -> std::io::Result<()> {
+        let Some(inbox) = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+        let (keeper, late) = (self.keeper.clone(), self.jobs.downgrade());
+        if self.here {
+            let watcher = tokio::spawn(watch_here(keeper.clone(), late));
+            tokio::spawn(async move {
+                keeper.serve(inbox).await;
+                watcher.abort();
+            });
+            return Ok(());
+        }
+        let open = Arc::new(AtomicBool::new(true));
+        let (watched, still) = (keeper.clone(), open.clone());
+        thread::Builder::new().name("fencelock-loss".into()).spawn(move || watch(&watched, &late, &still))?;
+        let id = self.thread.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name("fencelock-keep".into()).spawn(move || {
+            let _ = id.set(thread::current().id());
+            runtime.block_on(keeper.clone().serve(inbox));
+            open.store(false, Release);
+            keeper.losses.bell.ring();
+        })?;
+        Ok(())
+    }
+    /// Never blocks. After a fork there is nobody to do it, and it is not ours to do.
+    pub(crate) fn job(&self, job: Job) {
+        if !self.is_forked() && self.start().is_ok() {
+            let _ = self.jobs.send(job);
+        }
+    }
+    pub(crate) fn is_forked(&self) -> bool {
+        self.pid != std::process::id()
+    }
+    /// The last client, handle or guard is gone: waits for the releases in the queue, a moment.
+    pub(crate) fn farewell(&self) {
+        if self.started.get().is_none() || self.is_forked() {
+            return;
+        }
+        let (done, closed) = std::sync::mpsc::channel();
+        let sent = self.jobs.send(Job::Close(Box::new(move || {
+            let _ = done.send(());
+        })));
+        let ours = self.here || self.thread.get() == Some(&thread::current().id());
+        if sent.is_ok() && !ours {
+            let _ = closed.recv_timeout(FAREWELL);
+        }
+    }
+}
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.keeper.engine.fmt(f)
+    }
+}
+
+/// The thread of the loss timers.
+fn watch(keeper: &Arc<Keeper>, jobs: &mpsc::WeakUnboundedSender<Job>, open: &AtomicBool) {
+    let Bell::Thread(alarm) = &keeper.losses.bell else { return };
+    while open.load(Acquire) {
+        alarm.sleep(keeper.losses.alarm(keeper.clock.now()));
+        look(keeper, jobs);
+    }
+}
+async fn watch_here(keeper: Arc<Keeper>, jobs: mpsc::WeakUnboundedSender<Job>) {
+    let Bell::Task(bell) = &keeper.losses.bell else { return };
+    loop {
+        let alarm = keeper.losses.alarm(keeper.clock.now());
+        tokio::select! {
+            () = bell.notified() => {}
+            () = keeper.nap(alarm) => {}
+        }
+        look(&keeper, &jobs);
+    }
+}
+fn look(keeper: &Arc<Keeper>, jobs: &mpsc::WeakUnboundedSender<Job>) {
+    for hold in keeper.losses.look(keeper.clock.now()) {
+        if let (Some(jobs), Some(job)) = (jobs.upgrade(), keeper.clone().lapsed(hold)) {
+            let _ = jobs.send(Job::Run(job));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! What the keeper's runtime does: renewals that are due, and the jobs that others leave to it.
+use super::{Keeper, Reports};
+use crate::{
+    attempt::Attempt,
+    clock::Moment,
+    error::ErrorKind,
+    hold::{Hold, Life},
+    types::{LossReason, Request},
+};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use tokio::{
+    sync::mpsc,
+    task::JoinSet,
+    time::{sleep, timeout},
+};
+
+/// How long an abandoned attempt may take to end by itself (SAFETY A3).
+const PATIENCE: Duration = Duration::from_millis(250);
+/// How long one call of ours may take before it is sent again.
+const CALL: Duration = Duration::from_secs(1);
+
+type Call<'a, T> = Pin<Box<dyn Future<Output = crate::Result<T>> + Send + 'a>>;
+
+pub(crate) enum Job {
+    /// A guard was dropped.
+    Release(Arc<Hold>),
+    /// Nobody wants this attempt any more. `running`: a task may still end it by itself.
+    Undo { request: Request, running: bool },
+    /// An attempt that was dropped with a command on the way: it is stopped, and takes the reply.
+    Adopt(Attempt),
+    /// Somebody's future: callers without a runtime.
+    Run(Pin<Box<dyn Future<Output = ()> + Send>>),
+    /// Closes the engine once everything above is done, says so, and ends the keeper.
+    Close(Box<dyn FnOnce() + Send>),
+}
+
+impl Keeper {
+    /// Until `Close`, or until nobody can send a job any more.
+    pub(super) async fn serve(self: Arc<Self>, mut inbox: mpsc::UnboundedReceiver<Job>) {
+        let attend = tokio::spawn(self.clone().attend());
+        let mut mending = JoinSet::new();
+        let mut others = JoinSet::new();
+        let mut closing = Vec::new();
+        let mut open = true;
+        while open || !mending.is_empty() {
+            let alarm = self.renewals.alarm(self.clock.now());
+            tokio::select! {
+                job = inbox.recv(), if open => match job {
+                    Some(Job::Release(hold)) => drop(mending.spawn(self.clone().release(hold))),
+                    Some(Job::Undo { request, running }) => drop(mending.spawn(self.clone().undo(request, running))),
+                    Some(Job::Adopt(attempt)) => drop(mending.spawn(async move { drop(timeout(PATIENCE, attempt).await) })),
+                    Some(Job::Run(future)) => drop(others.spawn(future)),
+                    Some(Job::Close(done)) => {
+                        closing.push(done);
+                        open = false;
+                    }
+                    None => open = false,
+                },
+                _ = mending.join_next(), if !mending.is_empty() => {}
+                _ = others.join_next(), if !others.is_empty() => {}
+                () = self.renewals.earlier.notified() => {}
+                () = self.nap(alarm) => self.renew_due(&mut others),
+            }
+        }
+        attend.abort();
+        let _ = timeout(CALL, self.engine.close()).await;
+        closing.into_iter().for_each(|done| done());
+    }
+    pub(super) async fn nap(&self, alarm: Option<Moment>) {
+        match alarm {
+            Some(at) => sleep(self.clock.now().until(at)).await,
+            None => std::future::pending().await,
+        }
+    }
+    fn renew_due(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
+        let due = self.renewals.due(self.clock.now());
+        for chunk in due.chunks(self.engine.info().capabilities.renew_batch.max(1)) {
+            tasks.spawn(self.clone().renew(chunk.to_vec()));
+        }
+    }
+    async fn attend(self: Arc<Self>) {
+        let reports = Reports(self.clone());
+        let mut pause = Duration::from_millis(10);
+        loop {
+            let started = self.clock.now();
+            if let Err(e) = self.engine.run(&reports).await
+                && e.kind() == ErrorKind::Closed
+            {
+                return;
+            }
+            let long_run = started.until(self.clock.now()) > Duration::from_secs(10);
+            pause = if long_run { Duration::from_millis(10) } else { (pause * 2).min(Duration::from_secs(1)) };
+            sleep(pause).await;
+            reports.send(crate::Event::Recheck);
+        }
+    }
+
+    /// Until it is answered, or the engine has ended the lease by itself.
+    async fn release(self: Arc<Self>, hold: Arc<Hold>) {
+        let deadline = self.clock.now() + hold.grant.ttl;
+        self.insist(deadline, || self.engine.release(&hold.grant)).await;
+    }
+    /// After a loss by the clock: a renewal that was on its way may have extended what nobody holds any more, and would lock
+    /// everybody out (SAFETY G4). Not before the lease's own end: until then the old holder may still be winding up.
+    pub(super) fn lapsed(self: Arc<Self>, hold: Arc<Hold>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
+        matches!(hold.life(), Life::Lost(LossReason::Expired | LossReason::Unreachable)).then(|| {
+            Box::pin(async move {
+                sleep(self.clock.now().until(hold.ends_by())).await;
+                self.release(hold).await;
+            }) as _
+        })
+    }
+    /// *Invariant (SAFETY A3):* it ends only when the attempt has settled by itself, or when a withdrawal was answered that was
+    /// sent after the end of the attempt's last command.
+    async fn undo(self: Arc<Self>, request: Request, running: bool) {
+        if running && timeout(PATIENCE, request.settled()).await.is_ok() {
+            return;
+        }
+        let request = if running { request.current() } else { request };
+        self.withdraw(&request).await;
+        // The first one may have overtaken a command that was still on the way.
+        loop {
+            let rest = self.clock.now().until(request.ends());
+            if rest.is_zero() {
+                break;
+            }
+            sleep(rest + Duration::from_millis(1)).await;
+            self.withdraw(&request).await;
+        }
+        self.losses.forget(request.hold());
+        request.settle();
+    }
+    async fn withdraw(&self, request: &Request) {
+        let deadline = self.clock.now() + request.ttl().max(CALL);
+        self.insist(deadline, || self.engine.withdraw(request)).await;
+    }
+    async fn insist<'a, T>(&self, deadline: Moment, call: impl Fn() -> Call<'a, T>) {
+        let mut pause = Duration::from_millis(10);
+        loop {
+            match timeout(CALL, call()).await {
+                Ok(Ok(_)) => return,
+                Ok(Err(e)) if e.kind() == ErrorKind::Closed => return,
+                _ if self.clock.now() >= deadline => return,
+                _ => {}
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(CALL);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Two threads per client. One has the loss timers and does nothing else (SAFETY G3). The other, a small runtime of its own,
+//! renews, releases what was dropped, takes back abandoned attempts, polls [`Engine::run`], and serves callers without tokio.
+//!
+//! Callers touch only the orders of losses and renewals (a mutex, no hop), and wake the keeper only when their moment is
+//! earlier than the one it sleeps for.
+mod host;
+mod jobs;
+mod losses;
+mod renewals;
+
+pub(crate) use host::Host;
+pub(crate) use jobs::Job;
+pub(crate) use losses::Losses;
+
+use crate::{
+    clock::Clock,
+    engine::Engine,
+    hold::{Hold, Life, Session},
+    os::Alarm,
+    types::{Event, Renewed, SessionId},
+};
+use renewals::Renewals;
+use std::{
+    collections::HashMap,
+    fmt,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// What wakes the one who has the loss timers.
+#[derive(Debug)]
+pub(crate) enum Bell {
+    /// A thread, asleep on a boot-time timer.
+    Thread(Alarm),
+    /// A task on the caller's runtime: paused time.
+    Task(Notify),
+}
+impl Bell {
+    pub(crate) fn ring(&self) {
+        match self {
+            Self::Thread(alarm) => alarm.ring(),
+            Self::Task(notify) => notify.notify_one(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) losses: Losses,
+    renewals: Renewals,
+    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+}
+
+/// Where an engine's `run` reports to. Cheap to clone; a report takes no I/O and no time.
+#[derive(Clone)]
+pub struct Reports(Arc<Keeper>);
+impl Reports {
+    /// Tells core. Report the heartbeat of a grant before the grant is returned (SAFETY G1).
+    pub fn send(&self, event: Event) {
+        self.0.heed(event);
+    }
+}
+impl fmt::Debug for Reports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reports")
+    }
+}
+
+impl Keeper {
+    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, bell: Bell) -> Arc<Self> {
+        let (losses, renewals) = (Losses::new(bell), Renewals::default());
+        Arc::new(Self { engine, clock, losses, renewals, sessions: Mutex::default() })
+    }
+    /// Starts to renew a hold, where core does that.
+    pub(crate) fn tend(&self, hold: &Arc<Hold>) {
+        if hold.is_own() {
+            self.renewals.put(hold.clone(), hold.renew_at());
+        }
+    }
+    /// No renewal after this. One that is on its way extends a hold that nobody has; the release that follows ends it.
+    pub(crate) fn rest(&self, hold: &Hold) {
+        if hold.is_own() {
+            self.renewals.remove(hold);
+        }
+    }
+    pub(crate) fn session(&self, id: SessionId) -> Arc<Session> {
+        let mut all = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        all.entry(id).or_default().clone()
+    }
+
+    pub(crate) fn heed(&self, event: Event) {
+        match event {
+            Event::Lost { hold, reason } => self.losses.lose(hold, reason),
+            Event::SessionAlive { session, sent_at } => self.session(session).alive(sent_at),
+            Event::SessionEnded { session } => {
+                // It stays on the list: a grant of it that is still on the way must find it ended.
+                self.session(session).end();
+                self.losses.lose_session(session);
+            }
+            Event::Recheck => {
+                let now = self.clock.now();
+                for hold in self.losses.holds(Hold::is_own) {
+                    self.renewals.put(hold, now);
+                }
+            }
+        }
+    }
+
+    /// One call for some holds. What is not known is asked again until the validity ends; what is lost is told at once.
+    async fn renew(self: Arc<Self>, holds: Vec<Arc<Hold>>) {
+        let grants: Vec<_> = holds.iter().map(|hold| hold.grant.clone()).collect();
+        let shortest = grants.iter().map(|grant| grant.ttl).min().unwrap_or_default();
+        // One that hangs must not keep the next one from being tried.
+        let answers = match tokio::time::timeout(shortest / 6, self.engine.renew(&grants)).await {
+            Ok(Ok(answers)) if answers.len() == holds.len() => answers,
+            _ => vec![Renewed::Unknown; holds.len()],
+        };
+        for (hold, answer) in holds.into_iter().zip(answers) {
+            if matches!(hold.life(), Life::Lost(_) | Life::Released) {
+                continue;
+            }
+            match answer {
+                Renewed::Extended { sent_at } => {
+                    hold.extend(sent_at);
+                    let at = hold.renew_at();
+                    self.renewals.put(hold, at);
+                }
+                Renewed::Lost(reason) => self.losses.lose(hold.grant.hold, reason),
+                Renewed::Unknown => {
+                    let soon = self.clock.now() + (hold.grant.ttl / 20).min(Duration::from_millis(500));
+                    self.renewals.put(hold, soon);
+                }
+            }
+        }
+    }
+}

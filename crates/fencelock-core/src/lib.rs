@@ -1,0 +1,33 @@
+//! The core of fencelock: what a lock is on every engine. Users take the facade crate `fencelock`; those who write an engine
+//! implement [`Engine`].
+//!
+//! The rules that make it safe have names (`SAFETY G1` …): `docs/design/safety.md` lists them.
+mod attempt;
+mod client;
+mod clock;
+mod engine;
+mod error;
+mod floors;
+mod guard;
+mod hold;
+mod keeper;
+mod locks;
+pub mod memory;
+mod os;
+mod turns;
+mod types;
+pub mod url;
+
+pub use attempt::{Acquire, Claimed, Try};
+pub use client::{Client, ClientBuilder};
+pub use clock::{BootClock, Clock, Moment, TokioClock};
+pub use engine::Engine;
+pub use error::{Error, ErrorKind, Result};
+pub use guard::{Guard, Held};
+pub use keeper::Reports;
+pub use locks::Mutex;
+pub use types::{
+    Busy, Capabilities, Claim, EngineInfo, Event, Fencing, Grant, HoldId, Holder, Identity, Kind, Lease, Listing,
+    LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status, TakenAway, Token, Waiter,
+    Waiting,
+};

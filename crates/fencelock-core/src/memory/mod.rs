@@ -1,0 +1,300 @@
+//! The memory engine: the reference for what an engine does, and the ground of simulations. Reached directly, or over a
+//! [`Link`] that is slow and loses replies; with leases of its own, or with sessions.
+mod link;
+mod server;
+
+pub use link::Link;
+pub use server::MemoryServer;
+
+use crate::{
+    clock::{BootClock, Moment},
+    engine::Engine,
+    error::{Error, ErrorKind, Result},
+    keeper::Reports,
+    types::{
+        Capabilities, EngineInfo, Event, Fencing, Grant, Identity, Lease, Listing, LossReason, Name, Ordering, Outcome,
+        Page, Released, Renewed, Request, SessionId, Status, TakenAway, Token, Waiting,
+    },
+};
+use async_trait::async_trait;
+use link::Wires;
+use server::{Claimant, Entered, State, wall_micros};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::*},
+    },
+    time::Duration,
+};
+use tokio::sync::{Mutex, mpsc, oneshot, watch};
+
+/// A queued attempt gives a sign of life this often.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+/// How long the slowest recent reply is remembered for: the window of a command is four times it (SAFETY A2).
+const LEAST_WINDOW: Duration = Duration::from_millis(500);
+
+/// Locks in this process's memory.
+#[derive(Debug)]
+pub struct MemoryEngine {
+    info: EngineInfo,
+    server: Arc<MemoryServer>,
+    wires: Option<Wires>,
+    /// Opened and kept inside `run`; `acquire` waits for it.
+    session: Option<(watch::Sender<Option<SessionId>>, Duration)>,
+    events: Mutex<mpsc::UnboundedReceiver<Event>>,
+    voice: u64,
+    slowest: AtomicU64,
+    commands: AtomicU64,
+    cut: AtomicBool,
+}
+
+impl Default for MemoryEngine {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+impl MemoryEngine {
+    /// An engine with a store of its own.
+    pub fn new() -> Self {
+        Self::on(MemoryServer::new(Arc::new(BootClock)))
+    }
+    /// Another client's engine on the same store.
+    pub fn on(server: Arc<MemoryServer>) -> Self {
+        let (tx, rx) = mpsc::unbounded_channel();
+        let voice = server.act(|state, _| state.voice(tx));
+        let capabilities = Capabilities {
+            fencing: Fencing::BestEffort,
+            ordering: Ordering::Fifo,
+            waiting: Waiting::Push,
+            taken_away: TakenAway::Pushed,
+            ttl_per_hold: true,
+            renew_batch: 64,
+            min_ttl: Duration::from_millis(50),
+            max_ttl: Duration::from_secs(86_400),
+            drift: 0.01,
+        };
+        let info = EngineInfo {
+            scheme: "memory",
+            endpoint: "memory:".into(),
+            url: Some("memory:".into()),
+            layout: "native",
+            capabilities,
+            default_ttl: Duration::from_secs(30),
+        };
+        let (slowest, commands, cut) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { info, server, wires: None, session: None, events: Mutex::new(rx), voice, slowest, commands, cut }
+    }
+    /// Every call goes over this link.
+    #[must_use]
+    pub fn over(mut self, link: Link) -> Self {
+        self.wires = Some(link.open());
+        self
+    }
+    /// The ttl of holds that do not say their own.
+    #[must_use]
+    pub fn default_ttl(mut self, ttl: Duration) -> Self {
+        self.info.default_ttl = ttl;
+        self
+    }
+    /// Holds live with a session of this ttl, as on ZooKeeper.
+    #[must_use]
+    pub fn with_session(mut self, ttl: Duration) -> Self {
+        self.session = Some((watch::Sender::new(None), ttl));
+        self.info.default_ttl = ttl;
+        let can = &mut self.info.capabilities;
+        (can.ttl_per_hold, can.min_ttl, can.max_ttl) = (false, ttl, ttl);
+        self
+    }
+    /// From now on no call is answered, and none arrives, until this is called with `false`.
+    pub fn cut(&self, cut: bool) {
+        self.cut.store(cut, Release);
+    }
+    /// How many commands were sent.
+    pub fn commands(&self) -> u64 {
+        self.commands.load(Relaxed)
+    }
+
+    async fn call<T: Send + 'static>(&self, op: impl FnOnce(&mut State, Moment) -> T + Send + 'static) -> Result<T> {
+        self.commands.fetch_add(1, Relaxed);
+        if self.cut.load(Acquire) {
+            return std::future::pending().await;
+        }
+        let Some(wires) = &self.wires else { return Ok(self.server.act(op)) };
+        let (tx, rx) = oneshot::channel();
+        let (server, sent_at) = (self.server.clone(), self.server.now());
+        wires.send(move || server.act(op), move |answer| drop(tx.send(answer)));
+        let lost = |_| Error::new(ErrorKind::Ambiguous, "call", "the reply was lost");
+        let answer = rx.await.map_err(lost)?;
+        let took = u64::try_from(sent_at.until(self.server.now()).as_nanos()).unwrap_or(u64::MAX);
+        // Decays by an eighth with each faster reply.
+        let slower = |slowest: u64| Some(took.max(slowest - slowest / 8));
+        let _ = self.slowest.fetch_update(Relaxed, Relaxed, slower);
+        Ok(answer)
+    }
+    fn window(&self) -> Duration {
+        LEAST_WINDOW.max(Duration::from_nanos(self.slowest.load(Relaxed).saturating_mul(4)))
+    }
+    async fn session(&self) -> Option<SessionId> {
+        let (current, _) = self.session.as_ref()?;
+        let mut current = current.subscribe();
+        current.wait_for(Option::is_some).await.ok().and_then(|session| *session)
+    }
+    fn claimant(&self, request: &Request, session: Option<SessionId>) -> Claimant {
+        Claimant {
+            hold: request.hold(),
+            claim: request.claim(),
+            ttl: request.ttl(),
+            max_hold: request.max_hold(),
+            floor: request.floor(),
+            session,
+            identity: Identity::here(),
+            note: request.note().clone(),
+            voice: self.voice,
+        }
+    }
+    async fn keep_session(&self, reports: &Reports) -> Result<()> {
+        let Some((current, ttl)) = &self.session else { return std::future::pending().await };
+        let (mut open, ttl) = (*current.borrow(), *ttl);
+        loop {
+            let sent_at = self.server.now();
+            let beat = self.call(move |state, now| state.beat(open, ttl, now));
+            let Ok(Ok(answer)) = tokio::time::timeout(ttl / 6, beat).await else {
+                tokio::time::sleep(ttl / 20).await;
+                continue; // Nobody knows: it is sent again, and meanwhile its holds run out by themselves.
+            };
+            if let Some(session) = answer {
+                reports.send(Event::SessionAlive { session, sent_at });
+            } else if let Some(session) = open {
+                reports.send(Event::SessionEnded { session });
+            }
+            open = answer;
+            current.send_replace(open);
+            if open.is_some() {
+                tokio::time::sleep(ttl / 3).await;
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Engine for MemoryEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+    async fn acquire(&self, request: &Request) -> Result<Outcome> {
+        let session = tokio::select! {
+            session = self.session() => session,
+            () = request.stopped() => return Ok(Outcome::Busy(request_busy(request))),
+        };
+        let (mut queued, mut misses, mut late) = (false, 0, 0);
+        loop {
+            let (name, sent_at) = (request.name().clone(), self.server.now());
+            let answer = if queued {
+                let hold = request.hold();
+                self.call(move |state, now| state.refresh(&name, hold, now)).await
+            } else {
+                let Some(ends) = request.open(sent_at, self.window()) else {
+                    return Ok(Outcome::Busy(request_busy(request)));
+                };
+                let (who, wait) = (self.claimant(request, session), request.wait());
+                self.call(move |state, now| state.enter(&name, who, wait, ends, now)).await
+            };
+            match answer {
+                Ok(Entered::Granted(token)) => {
+                    let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
+                    let (name, claim) = (request.name().clone(), request.claim());
+                    let (hold, ttl, server_micros) = (request.hold(), request.ttl(), wall_micros());
+                    return Ok(Outcome::Granted(Grant {
+                        name,
+                        claim,
+                        hold,
+                        token,
+                        ttl,
+                        lease,
+                        server_micros,
+                        place: None,
+                    }));
+                }
+                Ok(Entered::Busy(busy)) => return Ok(Outcome::Busy(busy)),
+                Ok(Entered::OtherKind(kind)) => {
+                    let other = Error::new(ErrorKind::KindMismatch, "lock", format!("it is a {kind} now"));
+                    return Err(other.with("name", request.name()).hint("use another name"));
+                }
+                Ok(Entered::Queued(busy, wake, ends)) => {
+                    queued = true;
+                    request.queued(busy.clone());
+                    let nap = self.server.now().until(ends).clamp(Duration::from_millis(1), HEARTBEAT);
+                    tokio::select! {
+                        () = wake.notified() => {}
+                        () = tokio::time::sleep(nap) => {}
+                        () = request.stopped() => return Ok(Outcome::Busy(busy)),
+                    }
+                }
+                Ok(Entered::PastEnd) if late == 0 => late = 1,
+                Ok(Entered::PastEnd) => {
+                    return Err(Error::new(ErrorKind::Unreachable, "lock", "commands take too long to arrive"));
+                }
+                Ok(Entered::Unknown) => return Ok(Outcome::Displaced),
+                Err(e) if e.is_temporary() && misses < 5 && !request.is_stopped() => misses += 1,
+                Err(e) => return Err(e),
+            }
+        }
+    }
+    async fn withdraw(&self, request: &Request) -> Result<()> {
+        let (name, hold) = (request.name().clone(), request.hold());
+        self.call(move |state, now| state.leave(&name, hold, None, now)).await.map(drop)
+    }
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
+        let sent_at = self.server.now();
+        let wanted: Vec<_> = grants.iter().map(|grant| (grant.name.clone(), grant.hold, grant.token)).collect();
+        self.call(move |state, now| {
+            let renew = |(name, hold, token)| match state.renew(&name, hold, token, now) {
+                true => Renewed::Extended { sent_at },
+                false => Renewed::Lost(LossReason::TakenOver),
+            };
+            wanted.into_iter().map(renew).collect()
+        })
+        .await
+    }
+    async fn release(&self, grant: &Grant) -> Result<Released> {
+        let (name, hold, token) = (grant.name.clone(), grant.hold, grant.token);
+        self.call(move |state, now| state.leave(&name, hold, Some(token), now)).await
+    }
+    async fn run(&self, reports: &Reports) -> Result<()> {
+        let mut events = self.events.lock().await;
+        let pushes = async {
+            while let Some(event) = events.recv().await {
+                if !self.cut.load(Acquire) {
+                    reports.send(event);
+                }
+            }
+            Ok(())
+        };
+        tokio::select! {
+            out = pushes => out,
+            out = self.keep_session(reports) => out,
+        }
+    }
+    async fn inspect(&self, name: &Name) -> Result<Status> {
+        let name = name.clone();
+        self.call(move |state, now| state.inspect(&name, now)).await
+    }
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        let (prefix, page) = (prefix.to_owned(), page.clone());
+        self.call(move |state, now| state.list(&prefix, &page, now)).await
+    }
+    async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
+        let name = name.clone();
+        self.call(move |state, now| state.force(&name, token, now)).await
+    }
+    async fn close(&self) -> Result<()> {
+        let open = self.session.as_ref().and_then(|(current, _)| current.send_replace(None));
+        if let Some(session) = open {
+            self.call(move |state, _| state.end_session(session)).await?;
+        }
+        Ok(())
+    }
+}
+fn request_busy(request: &Request) -> crate::types::Busy {
+    request.last_report().unwrap_or_default()
+}

@@ -1,0 +1,75 @@
+//! What an engine can do, as plain data, computed at connect and checked before any byte is sent.
+use std::{sync::Arc, time::Duration};
+
+/// How far a token can be trusted to rise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Fencing {
+    /// Over everything but what SAFETY T1 names: lost data and a clock far behind.
+    BestEffort,
+    /// Over crashes of the host too.
+    Durable,
+}
+/// In which order waiters get in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ordering {
+    /// First come, first served, across processes.
+    Fifo,
+}
+/// How a waiter hears that its turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Waiting {
+    /// The engine wakes it.
+    Push,
+}
+/// When a holder hears that its lock was taken away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum TakenAway {
+    /// With its next renewal.
+    AtRenewal,
+    /// At once.
+    Pushed,
+}
+
+/// What an engine can do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Capabilities {
+    /// Tokens.
+    pub fencing: Fencing,
+    /// Queue.
+    pub ordering: Ordering,
+    /// Wake-up of waiters.
+    pub waiting: Waiting,
+    /// Word of a forced release.
+    pub taken_away: TakenAway,
+    /// Every hold may have a ttl of its own; else it is the session's, which is `max_ttl` and `min_ttl` at once.
+    pub ttl_per_hold: bool,
+    /// The most holds of one `renew` call.
+    pub renew_batch: usize,
+    /// The shortest time to live.
+    pub min_ttl: Duration,
+    /// The longest.
+    pub max_ttl: Duration,
+    /// By how much the engine's clock may run faster than ours: this part of a ttl is not trusted (SAFETY G3).
+    pub drift: f64,
+}
+
+/// An engine that is connected.
+#[derive(Clone, Debug)]
+pub struct EngineInfo {
+    /// `sqlite`, `memory`, …
+    pub scheme: &'static str,
+    /// Where, for people; without secrets.
+    pub endpoint: Arc<str>,
+    /// The URL that leads here again; `None` when it would show a secret.
+    pub url: Option<Arc<str>>,
+    /// How records are written.
+    pub layout: &'static str,
+    /// What it can do.
+    pub capabilities: Capabilities,
+    /// The ttl of holds that do not say their own.
+    pub default_ttl: Duration,
+}

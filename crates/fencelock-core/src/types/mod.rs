@@ -1,0 +1,16 @@
+//! What passes through the engine door. Data only.
+mod capabilities;
+mod claim;
+mod grant;
+mod name;
+mod request;
+mod status;
+
+pub use capabilities::{Capabilities, EngineInfo, Fencing, Ordering, TakenAway, Waiting};
+pub use claim::{Claim, Kind};
+pub use grant::{Event, Grant, Lease, LossReason, Outcome, Released, Renewed, SessionId, Token};
+pub(crate) use name::Minter;
+pub use name::{HoldId, Identity, Name};
+pub use request::Request;
+pub(crate) use request::Wish;
+pub use status::{Busy, Holder, Listing, Page, Status, Waiter};

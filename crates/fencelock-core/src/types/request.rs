@@ -1,0 +1,225 @@
+//! One attempt: what is wanted, and what caller, engine and keeper must agree on while it is under way.
+use super::{Busy, Claim, HoldId, Name, Token};
+use crate::clock::Moment;
+use std::{
+    fmt,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU8, AtomicU64, Ordering::*},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// What an attempt wants. Cheap to clone: clones are the same attempt.
+#[derive(Clone)]
+pub struct Request(Arc<Inner>);
+
+struct Inner {
+    name: Name,
+    claim: Claim,
+    ttl: Duration,
+    max_hold: Option<Duration>,
+    wait: bool,
+    note: Arc<str>,
+    hold: HoldId,
+    floor: Option<Token>,
+    /// The latest end of all commands sent under this hold id.
+    ends: AtomicU64,
+    /// The first attempt of the same wait: what they have in common is kept there. `None`: this is it.
+    root: Option<Request>,
+    flags: AtomicU8,
+    changed: Notify,
+    course: Mutex<Course>,
+}
+/// What all attempts of one wait share, under one mutex, so that "stopped" and "sent" have an order (SAFETY A3).
+#[derive(Default)]
+struct Course {
+    busy: Option<Busy>,
+    /// The attempt under way, when that is not the first. Cleared when the wait is settled: it points back here.
+    current: Option<Request>,
+}
+const STOPPED: u8 = 1;
+const SETTLED: u8 = 2;
+const QUEUED: u8 = 4;
+
+/// What a new request says; the hold id is minted with it.
+pub(crate) struct Wish {
+    pub name: Name,
+    pub claim: Claim,
+    pub ttl: Duration,
+    pub max_hold: Option<Duration>,
+    pub wait: bool,
+    pub note: Arc<str>,
+}
+
+impl Request {
+    pub(crate) fn new(wish: Wish, hold: HoldId, floor: Option<Token>) -> Self {
+        Self::make(wish, hold, floor, None)
+    }
+    fn make(wish: Wish, hold: HoldId, floor: Option<Token>, root: Option<Self>) -> Self {
+        let Wish { name, claim, ttl, max_hold, wait, note } = wish;
+        let (flags, changed, ends) = (AtomicU8::new(0), Notify::new(), AtomicU64::new(0));
+        let course = Mutex::default();
+        Self(Arc::new(Inner {
+            name,
+            claim,
+            ttl,
+            max_hold,
+            wait,
+            note,
+            hold,
+            floor,
+            ends,
+            root,
+            flags,
+            changed,
+            course,
+        }))
+    }
+    fn root(&self) -> &Inner {
+        self.0.root.as_ref().map_or(&self.0, |root| &root.0)
+    }
+    /// What to lock.
+    pub fn name(&self) -> &Name {
+        &self.0.name
+    }
+    /// How.
+    pub fn claim(&self) -> Claim {
+        self.0.claim
+    }
+    /// How long the hold is good without a renewal, for life.
+    pub fn ttl(&self) -> Duration {
+        self.0.ttl
+    }
+    /// For how long it may be held at all. A session's engine stores an end of `grant + max_hold + ttl`, since there the
+    /// session's heartbeats for other holds would keep it alive (SAFETY G5).
+    pub fn max_hold(&self) -> Option<Duration> {
+        self.0.max_hold
+    }
+    /// Queue when it is taken, until stopped; else answer `Busy` at once.
+    pub fn wait(&self) -> bool {
+        self.0.wait
+    }
+    /// What the holder says of itself.
+    pub fn note(&self) -> &Arc<str> {
+        &self.0.note
+    }
+    /// Under which id (SAFETY A1).
+    pub fn hold(&self) -> HoldId {
+        self.0.hold
+    }
+    /// The token must be greater than this (SAFETY T1).
+    pub fn floor(&self) -> Option<Token> {
+        self.0.floor
+    }
+
+    /// Opens the window of one command that may create a record: `now + window` is its end, after which it must not take
+    /// effect. `None`: the attempt was stopped, nothing may be sent.
+    ///
+    /// *Invariant (SAFETY A2, A3):* stop and open exclude each other under one mutex. After a stop no window opens, so the
+    /// keeper, which withdraws once more after the latest end it finds, comes after every command that could create.
+    pub fn open(&self, now: Moment, window: Duration) -> Option<Moment> {
+        let _course = self.course();
+        if self.is(STOPPED) {
+            return None;
+        }
+        let ends = now + window;
+        self.0.ends.fetch_max(ends.as_nanos(), AcqRel);
+        Some(ends)
+    }
+    /// Nobody wants this attempt any more.
+    pub fn is_stopped(&self) -> bool {
+        self.is(STOPPED)
+    }
+    /// Resolves when nobody wants this attempt any more. The engine then starts nothing new, takes the reply in flight, and
+    /// returns; core withdraws.
+    pub async fn stopped(&self) {
+        self.reached(STOPPED).await;
+    }
+    /// The engine queued this attempt and tells what it knows, for waiting messages and errors. From here on it runs as a
+    /// task, so that a caller who does not poll stops nobody.
+    pub fn queued(&self, busy: Busy) {
+        self.course().busy = Some(busy);
+        self.root().flags.fetch_or(QUEUED, AcqRel);
+    }
+
+    pub(crate) fn is_queued(&self) -> bool {
+        self.is(QUEUED)
+    }
+    pub(crate) fn last_report(&self) -> Option<Busy> {
+        self.course().busy.clone()
+    }
+    pub(crate) fn stop(&self) {
+        let course = self.course();
+        self.root().flags.fetch_or(STOPPED, AcqRel);
+        drop(course);
+        self.root().changed.notify_waiters();
+    }
+    /// The next attempt of the same wait. `None`: it was stopped meanwhile.
+    pub(crate) fn again(&self, hold: HoldId, floor: Option<Token>) -> Option<Self> {
+        let mut course = self.course();
+        if self.is(STOPPED) {
+            return None;
+        }
+        let Inner { name, claim, ttl, max_hold, wait, note, .. } = &*self.0;
+        let (name, note) = (name.clone(), note.clone());
+        let wish = Wish { name, claim: *claim, ttl: *ttl, max_hold: *max_hold, wait: *wait, note };
+        let root = self.0.root.clone().unwrap_or_else(|| self.clone());
+        let next = Self::make(wish, hold, floor, Some(root));
+        course.current = Some(next.clone());
+        Some(next)
+    }
+    /// The attempt under way. It does not change any more after a stop.
+    pub(crate) fn current(&self) -> Self {
+        let course = self.course();
+        course.current.clone().unwrap_or_else(|| self.0.root.clone().unwrap_or_else(|| self.clone()))
+    }
+    pub(crate) fn ends(&self) -> Moment {
+        Moment::from_nanos(self.0.ends.load(Acquire))
+    }
+    /// The wait is over and has left nothing that a guard does not own. Of an attempt that another one has followed it says
+    /// nothing.
+    pub(crate) fn settle(&self) {
+        let mut course = self.course();
+        let followed = course.current.as_ref().map_or(self.0.root.is_some(), |next| next.0.hold != self.0.hold);
+        if followed {
+            return;
+        }
+        course.current = None;
+        drop(course);
+        self.root().flags.fetch_or(SETTLED, AcqRel);
+        self.root().changed.notify_waiters();
+    }
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is(SETTLED)
+    }
+    pub(crate) async fn settled(&self) {
+        self.reached(SETTLED).await;
+    }
+
+    fn course(&self) -> MutexGuard<'_, Course> {
+        // Nothing under this mutex can panic half-way.
+        self.root().course.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn is(&self, flag: u8) -> bool {
+        self.root().flags.load(Acquire) & flag != 0
+    }
+    async fn reached(&self, flag: u8) {
+        let mut changed = pin!(self.root().changed.notified());
+        loop {
+            changed.as_mut().enable();
+            if self.is(flag) {
+                return;
+            }
+            changed.as_mut().await;
+            changed.set(self.root().changed.notified());
+        }
+    }
+}
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Request({} {:?} {})", self.0.claim, self.0.name.as_str(), self.hold())
+    }
+}

@@ -1,0 +1,120 @@
+//! What can be asked about a lock.
+use super::{Claim, HoldId, Kind, Name, Token, claim::Human};
+use std::{fmt, sync::Arc, time::Duration};
+
+/// Who is in the way of a lock that was not got.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Busy {
+    /// The holder, where the engine told.
+    pub holder: Option<Holder>,
+    /// How many wait before us, where the engine told.
+    pub ahead: Option<u32>,
+}
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.holder {
+            Some(h) => write!(
+                f,
+                "held {} by {} pid {} {:?} (token {}, lease {} left)",
+                Human(h.held_for),
+                h.host,
+                h.pid,
+                h.note,
+                h.token,
+                Human(h.left)
+            )?,
+            None => f.write_str("somebody else is next")?,
+        }
+        match self.ahead {
+            Some(n) if n > 0 => write!(f, ", {n} ahead of you"),
+            _ => Ok(()),
+        }
+    }
+}
+impl std::error::Error for Busy {}
+
+/// Somebody who holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// Which attempt.
+    pub hold: HoldId,
+    /// How.
+    pub claim: Claim,
+    /// Its fencing token.
+    pub token: Token,
+    /// On which host. Text of another machine: strip control characters before a terminal sees it.
+    pub host: Arc<str>,
+    /// By which process.
+    pub pid: u32,
+    /// What it says of itself. Text of another machine, too.
+    pub note: Arc<str>,
+    /// For how long.
+    pub held_for: Duration,
+    /// How long its lease still runs without a renewal.
+    pub left: Duration,
+}
+
+/// Somebody who waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiter {
+    /// Which attempt.
+    pub hold: HoldId,
+    /// For what.
+    pub claim: Claim,
+    /// On which host.
+    pub host: Arc<str>,
+    /// Which process.
+    pub pid: u32,
+    /// What it says of itself.
+    pub note: Arc<str>,
+    /// For how long.
+    pub waiting_for: Duration,
+}
+
+/// One lock, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// Which.
+    pub name: Name,
+    /// Its kind, while somebody holds it or waits for it.
+    pub kind: Option<Kind>,
+    /// Those who hold it.
+    pub holders: Vec<Holder>,
+    /// Those who wait, first come first.
+    pub waiters: Vec<Waiter>,
+    /// The last token that was granted, where the record is still there.
+    pub last_token: Option<Token>,
+}
+impl Status {
+    /// Nobody holds it and nobody waits.
+    pub fn free(name: Name) -> Self {
+        Self { name, kind: None, holders: Vec::new(), waiters: Vec::new(), last_token: None }
+    }
+    /// Somebody holds it.
+    pub fn is_held(&self) -> bool {
+        !self.holders.is_empty()
+    }
+}
+
+/// Which part of a listing is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// The cursor of the page before ([`Listing::next`]); `None` for the first one.
+    pub after: Option<String>,
+    /// At most so many locks.
+    pub limit: usize,
+}
+impl Default for Page {
+    fn default() -> Self {
+        Self { after: None, limit: 256 }
+    }
+}
+
+/// A page of locks that are held or waited for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Every live name appears at least once over all pages; order and repeats are the engine's.
+    pub items: Vec<Status>,
+    /// Cursor of the next page; `None` after the last one.
+    pub next: Option<String>,
+}

@@ -1,0 +1,63 @@
+//! The project's own commands: `cargo xtask test|lint|prove`.
+//!
+//! Std only, so that a fresh machine has it in seconds and no dependency of ours can break the tool that checks them.
+
+#![forbid(unsafe_code)]
+
+mod cargo;
+mod lint;
+mod machine;
+mod manifest;
+mod measured;
+mod oldest;
+mod packages;
+mod prove;
+mod rules;
+mod sources;
+mod steps;
+mod tee;
+mod test;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask test [--quick]    install what the tests need, build, run every test
+                                     --quick: without the oldest rusqlite that we support
+       cargo xtask lint              format, clippy in every feature set, docs, licences, the rules of the workspace
+       cargo xtask prove [NAME]      the long bars in full, into docs/MEASURED.md; NAME: only targets whose name has it";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let root = match root() {
+        Ok(root) => root,
+        Err(problem) => {
+            eprintln!("xtask: {problem}");
+            return ExitCode::from(2);
+        }
+    };
+    match arguments[..] {
+        ["test"] => test::run(&root, test::Extent::Full),
+        ["test", "--quick"] => test::run(&root, test::Extent::Quick),
+        ["lint"] => lint::run(&root),
+        ["prove"] => prove::run(&root, ""),
+        ["prove", name] if !name.starts_with('-') => prove::run(&root, name),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            ExitCode::SUCCESS
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The workspace. Asked at run time: a binary that was built before the tree was moved would look in the old place.
+fn root() -> Result<PathBuf, String> {
+    let here = env::var_os("CARGO_MANIFEST_DIR").ok_or("start it as `cargo xtask`")?;
+    let here = PathBuf::from(here);
+    here.parent().map(PathBuf::from).ok_or_else(|| format!("{} has no parent", here.display()))
+}

@@ -1,0 +1,93 @@
+//! The commands that the tests call, and how they get onto a fresh Debian machine.
+
+use crate::steps::run;
+use std::collections::BTreeSet;
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::process::Command;
+
+/// Command, and the Debian packages that bring it.
+const NEEDED: &[(&str, &[&str])] = &[
+    ("bash", &["bash"]),
+    ("cc", &["gcc", "libc6-dev"]),
+    ("less", &["less"]),
+    ("pgrep", &["procps"]),
+    ("ps", &["procps"]),
+    ("setpriv", &["util-linux"]),
+    ("setsid", &["util-linux"]),
+    ("sqlite3", &["sqlite3"]),
+];
+
+/// Installs what is missing. Where that cannot be done it says what to install, and fails.
+pub(crate) fn ensure() -> Result<(), String> {
+    let path = env::var_os("PATH").unwrap_or_default();
+    let missing = missing(&path);
+    if missing.is_empty() {
+        println!("   every command that the tests call is here");
+        return Ok(());
+    }
+    let packages: BTreeSet<&str> = missing.iter().flat_map(|(_, packages)| packages.iter().copied()).collect();
+    let packages: Vec<&str> = packages.into_iter().collect();
+    let commands: Vec<&str> = missing.iter().map(|(command, _)| *command).collect();
+    println!("   missing: {}", commands.join(", "));
+
+    // Asked of /proc because std has no geteuid; without /proc we are not on Linux and apt-get is not there either.
+    let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
+    let sudo = !root && finds(&path, "sudo");
+    if !finds(&path, "apt-get") || !(root || sudo) {
+        let why = if finds(&path, "apt-get") { "neither root nor sudo" } else { "no apt-get here" };
+        return Err(format!(
+            "{why}; install the commands {} (Debian: apt-get install {}), then start again",
+            commands.join(", "),
+            packages.join(" ")
+        ));
+    }
+    run(apt(sudo).arg("update"))?;
+    run(apt(sudo).args(["install", "--yes", "--no-install-recommends"]).args(&packages))?;
+    let still: Vec<&str> = self::missing(&path).iter().map(|(command, _)| *command).collect();
+    if still.is_empty() { Ok(()) } else { Err(format!("installed, but not in PATH: {}", still.join(", "))) }
+}
+
+fn apt(sudo: bool) -> Command {
+    // `env` behind sudo, since sudo drops variables; the lock timeout because a new machine often runs its own updates.
+    let mut command = Command::new(if sudo { "sudo" } else { "env" });
+    if sudo {
+        command.arg("env");
+    }
+    command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get", "-o", "DPkg::Lock::Timeout=300"]);
+    command
+}
+
+fn missing(path: &OsStr) -> Vec<&'static (&'static str, &'static [&'static str])> {
+    NEEDED.iter().filter(|(command, _)| !finds(path, command)).collect()
+}
+
+pub(crate) fn finds(path: &OsStr, command: &str) -> bool {
+    env::split_paths(path).any(|directory| is_executable(&directory.join(command)))
+}
+
+fn is_executable(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_is_a_file_that_may_be_executed() {
+        assert!(finds(OsStr::new("/nowhere:/bin:/usr/bin"), "sh"));
+        assert!(!finds(OsStr::new("/bin:/usr/bin"), "no-such-command"));
+        assert!(!finds(OsStr::new("/etc"), "passwd"), "a file, but not executable");
+        assert!(!finds(OsStr::new("/"), "usr"), "executable, but a directory");
+        assert!(!finds(OsStr::new(""), "sh"));
+    }
+
+    #[test]
+    fn with_an_empty_path_everything_is_missing() {
+        assert_eq!(missing(OsStr::new("/nowhere")).len(), NEEDED.len());
+    }
+}

@@ -1,0 +1,132 @@
+//! `cargo xtask prove`: the bars in full, one target after the other, and the page that tells what came out.
+
+use crate::cargo::{cargo, spell};
+use crate::manifest::members;
+use crate::measured::{Origin, figures, replace, section};
+use crate::steps::Steps;
+use crate::tee::tee;
+use crate::{machine, packages};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Tells a test that it runs in full, not a tenth of it, and asserts times; a benchmark that it writes its figures down.
+const FULL: &str = "FENCELOCK_PROVE";
+
+struct Target {
+    title: String,
+    arguments: Vec<String>,
+}
+
+pub(crate) fn run(root: &Path, filter: &str) -> ExitCode {
+    let mut steps = Steps::new();
+    let mut targets = Vec::new();
+    let ready = steps.step("targets", || {
+        targets = self::targets(root)?;
+        let titles: Vec<String> = targets.iter().map(|target| target.title.clone()).collect();
+        targets.retain(|target| target.title.contains(filter));
+        if targets.is_empty() {
+            println!("   {}", titles.join("\n   "));
+            return Err(format!("none of these has {filter:?} in its title"));
+        }
+        println!("   {} of {}", targets.len(), titles.len());
+        Ok(())
+    });
+    if !ready
+        || !steps.step("commands that the tests call", packages::ensure)
+        || !steps.command("release build", cargo(root, ["build", "--release", "--package", "fencelock-cli"]))
+    {
+        return steps.finish();
+    }
+    for target in &targets {
+        steps.step(&target.title, || prove(root, target));
+    }
+    steps.finish()
+}
+
+fn prove(root: &Path, target: &Target) -> Result<(), String> {
+    let mut command = cargo(root, target.arguments.iter().map(String::as_str));
+    command.env(FULL, "1");
+    let spelled = spell(&command);
+    // Before the run: who edits meanwhile changes what the next one measures, not this one.
+    let commit = machine::commit(root);
+    let ran = tee(&mut command)?;
+    let (figures, malformed) = figures(&ran.output);
+    let origin = Origin {
+        command: &spelled,
+        commit: &commit,
+        machine: &machine::machine(),
+        compiler: &machine::compiler(root),
+        date: &machine::now(),
+        failure: ran.failure.as_deref(),
+    };
+    // Written after each target, so that whoever interrupts a long run keeps what is done. A target that failed before
+    // it measured anything leaves its old section, which says of what commit it is.
+    let text = (!figures.is_empty()).then(|| section(&origin, &figures));
+    if text.is_some() || ran.failure.is_none() {
+        write(root, &target.title, text)?;
+    }
+    let missed: Vec<&str> = figures.iter().filter(|figure| figure.missed).map(|figure| figure.bar.as_str()).collect();
+    println!("   {} figures, {} missed", figures.len(), missed.len());
+    match (ran.failure, missed.is_empty(), malformed.first()) {
+        (Some(failure), ..) => Err(failure),
+        (None, false, _) => Err(format!("missed: {}", missed.join("; "))),
+        (None, true, Some(line)) => Err(format!("not `MEASURED | bar | figure | limit | ok|MISSED`: {line}")),
+        (None, true, None) => Ok(()),
+    }
+}
+
+fn write(root: &Path, title: &str, text: Option<String>) -> Result<(), String> {
+    let page = root.join("docs").join("MEASURED.md");
+    let old = fs::read_to_string(&page).unwrap_or_default();
+    if old.is_empty() && text.is_none() {
+        return Ok(());
+    }
+    let new = replace(&old, &BTreeMap::from([(title.to_owned(), text)]));
+    fs::create_dir_all(root.join("docs"))
+        .and_then(|()| fs::write(&page, new))
+        .map_err(|error| format!("docs/MEASURED.md: {error}"))
+}
+
+/// Every test target and every benchmark. One cargo call each, so that each has its own section and bars are not
+/// measured beside each other.
+fn targets(root: &Path) -> Result<Vec<Target>, String> {
+    let mut targets = Vec::new();
+    for (package, directory, _) in members(root)? {
+        if package == "xtask" {
+            continue;
+        }
+        let mut test = |title: String, selection: &[&str]| {
+            let fixed = ["test", "--release", "--package", &package, "--all-features"];
+            // One thread: two bars at once would measure each other.
+            let run = ["--", "--nocapture", "--test-threads=1"];
+            let arguments = fixed.iter().chain(selection).chain(&run).map(|&argument| argument.to_owned()).collect();
+            targets.push(Target { title, arguments });
+        };
+        if directory.join("src/lib.rs").is_file() {
+            test(format!("{package} lib"), &["--lib"]);
+        }
+        if directory.join("src/main.rs").is_file() {
+            test(format!("{package} bins"), &["--bins"]);
+        }
+        for name in names(&directory.join("tests")) {
+            test(format!("{package} test {name}"), &["--test", &name]);
+        }
+        for name in names(&directory.join("benches")) {
+            let arguments = ["bench", "--package", &package, "--all-features", "--bench", &name];
+            let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+            targets.push(Target { title: format!("{package} bench {name}"), arguments });
+        }
+    }
+    Ok(targets)
+}
+
+/// Targets as cargo finds them: `name.rs` and `name/main.rs`.
+fn names(directory: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
+    let targets = entries.filter(|path| {
+        path.join("main.rs").is_file() || path.is_file() && path.extension().is_some_and(|extension| extension == "rs")
+    });
+    targets.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
+}

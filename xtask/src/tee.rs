@@ -1,0 +1,92 @@
+//! Runs a command so that its standard output is both seen and kept.
+
+use crate::cargo::spell;
+use std::io::{Read, Write, stdout};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) struct Ran {
+    pub(crate) output: String,
+    pub(crate) failure: Option<String>,
+}
+
+/// How long a process that outlived the command may keep its output open before it counts as left over.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+pub(crate) fn tee(command: &mut Command) -> Result<Ran, String> {
+    println!("   $ {}", spell(command));
+    let cannot = |error| format!("cannot start {}: {error}", spell(command));
+    let (mut reader, writer) = std::io::pipe().map_err(cannot)?;
+    command.stdout(writer);
+    let spawned = command.spawn().map_err(|error| format!("cannot start {}: {error}", spell(command)));
+    // The command owns a copy of the pipe's other end; while it has one, the output never ends.
+    command.stdout(Stdio::null());
+    let mut child = spawned?;
+    let (sender, chunks) = channel();
+    // A thread, because a job that escaped its test keeps the pipe open for ever, and must not stop us with it.
+    thread::spawn(move || {
+        let mut chunk = [0; 4096];
+        while let Ok(length) = reader.read(&mut chunk) {
+            if length == 0 || sender.send(chunk[..length].to_vec()).is_err() {
+                break;
+            }
+        }
+    });
+    let mut output = Vec::new();
+    let mut ended: Option<(Instant, Option<String>)> = None;
+    let failure = loop {
+        match chunks.recv_timeout(Duration::from_millis(50)) {
+            Ok(chunk) => {
+                // Our own reader may be gone (`| head`); what was measured is written down all the same.
+                let _ = stdout().write_all(&chunk).and_then(|()| stdout().flush());
+                output.extend(chunk);
+            }
+            Err(RecvTimeoutError::Disconnected) => {
+                let status = child.wait().map_err(|error| error.to_string())?;
+                break (!status.success()).then(|| status.to_string());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+        match &ended {
+            None => {
+                if let Some(status) = child.try_wait().map_err(|error| error.to_string())? {
+                    ended = Some((Instant::now(), (!status.success()).then(|| status.to_string())));
+                }
+            }
+            Some((at, failure)) if at.elapsed() > PATIENCE => {
+                break Some(
+                    failure.clone().unwrap_or_else(|| "left a process behind that holds its output".to_owned()),
+                );
+            }
+            Some(_) => {}
+        }
+    };
+    Ok(Ran { output: String::from_utf8_lossy(&output).into_owned(), failure })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Ran {
+        tee(Command::new("sh").args(["-c", script])).expect("sh starts")
+    }
+
+    #[test]
+    fn output_is_kept_and_failure_told() {
+        let ran = sh("echo seen");
+        assert_eq!((ran.output.as_str(), ran.failure), ("seen\n", None));
+        assert!(sh("exit 3").failure.is_some());
+    }
+
+    #[test]
+    fn a_process_left_behind_is_told_and_does_not_hang() {
+        let started = Instant::now();
+        let ran = sh("sleep 60 & echo \"$!\"");
+        assert!(ran.failure.is_some_and(|failure| failure.contains("behind")));
+        assert!(started.elapsed() < Duration::from_secs(30));
+        assert!(Command::new("kill").arg(ran.output.trim()).status().is_ok_and(|status| status.success()));
+    }
+}
