@@ -54,7 +54,7 @@ pub(crate) fn section(origin: &Origin<'_>, figures: &[Figure]) -> String {
     let Origin { command, commit, machine, compiler, date, failure } = origin;
     let mut text = format!("`{command}`\n\n");
     if let Some(failure) = failure {
-        text.push_str(&format!("**The run failed ({failure}); these figures prove nothing.**\n\n"));
+        text.push_str(&format!("**The run failed: {failure}.**\n\n"));
     }
     text.push_str(&format!("{date}, commit {commit}, {compiler}; {machine}\n\n"));
     text.push_str("| bar | figure | limit | |\n|---|---|---|---|\n");
@@ -124,6 +124,6 @@ mod tests {
             date: "d",
             failure: Some("exit status: 101"),
         };
-        assert!(section(&origin, &[]).contains("prove nothing"));
+        assert!(section(&origin, &[]).contains("**The run failed: exit status: 101.**"));
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn tee(command: &mut Command) -> Result<Ran, String> {
     let failure = loop {
         match chunks.recv_timeout(Duration::from_millis(50)) {
             Ok(chunk) => {
-                // Our own reader may be gone (`| head`); what was measured is written down all the same.
+                // If our own reader is gone (`| head`), the step's next line tells it; the child must be waited for first.
                 let _ = stdout().write_all(&chunk).and_then(|()| stdout().flush());
                 output.extend(chunk);
             }

@@ -15,7 +15,8 @@ pub(crate) fn positive(text: &str) -> Result<Duration, String> {
 
 /// A duration; whether zero makes sense is judged where it is used.
 pub(crate) fn any(text: &str) -> Result<Duration, String> {
-    let unreadable = || "give a number with ms, s, m, h or d, such as 250ms, 1.5s, 1h30m; without a unit, seconds".to_owned();
+    let unreadable =
+        || "give a number with ms, s, m, h or d, such as 250ms, 1.5s, 1h30m; without a unit, seconds".to_owned();
     let mut total: u128 = 0;
     let mut rest = text;
     if rest.is_empty() {

@@ -1,1 +1,53 @@
-fn main() {}
+//! The command line of fencelock. `run` is in `commands/run.rs`, what it takes to really stop a job in `supervise/`.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod duration;
+mod exit;
+mod render;
+mod supervise;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Cli, Command};
+use commands::{Finish, list, release, run, status};
+use exit::Failure;
+
+fn main() -> ExitCode {
+    // The two hidden subcommands are on the way of every job: they come before anything that costs time.
+    let mut args = std::env::args_os().skip(1);
+    match args.next() {
+        Some(word) if word == "minder" => return supervise::minder::main(args),
+        Some(word) if word == "job" => return supervise::job::main(args),
+        _ => {}
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(e) => {
+            let _ = e.print();
+            return ExitCode::from(if e.use_stderr() { exit::USAGE } else { exit::OK });
+        }
+    };
+    match dispatch(cli) {
+        Ok(Finish::Code(code)) => ExitCode::from(code),
+        Ok(Finish::Signal(signal)) => supervise::signals::die_of(signal),
+        Err(failure) => {
+            render::complain(&failure.to_string());
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn dispatch(cli: Cli) -> Result<Finish, Failure> {
+    let common = cli.common;
+    match cli.command {
+        Command::Run(args) => run::main(&common, *args),
+        Command::Status(args) => status::main(&common, &args),
+        Command::List(args) => list::main(&common, &args),
+        Command::Release(args) => release::main(&common, &args),
+    }
+}

@@ -31,7 +31,9 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
 
 /// Text of other machines without what a terminal would obey: C0 with ESC, DEL, C1, and marks that turn the direction.
 pub(crate) fn plain(text: &str) -> String {
-    let harmless = |c: &char| !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let harmless = |c: &char| {
+        !c.is_control() && !matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
     text.chars().filter(harmless).collect()
 }
 
@@ -48,7 +50,8 @@ pub(crate) fn span(d: Duration) -> String {
 
 /// `held 4m12s by web-3 pid 812 "pg_dump" (token 1181, lease 8 s left)`
 pub(crate) fn holder(h: &Holder) -> String {
-    let left = if h.left.as_secs() > 0 { format!("{} s", h.left.as_secs()) } else { format!("{} ms", h.left.as_millis()) };
+    let left =
+        if h.left.as_secs() > 0 { format!("{} s", h.left.as_secs()) } else { format!("{} ms", h.left.as_millis()) };
     format!(
         "held {} by {} pid {} \"{}\" (token {}, lease {left} left)",
         span(h.held_for),

@@ -20,6 +20,10 @@ use std::{
 };
 use tokio::sync::oneshot;
 
+/// How long the reply in flight is waited for when nobody wants the attempt any more: an engine that does not answer keeps
+/// neither a caller whose patience is over nor those who wait behind him.
+const LAST_REPLY: Duration = Duration::from_secs(1);
+
 /// Got it, or who is in the way: trouble is the outer `Result`, this is an answer. `.ok()` makes an `Option` of it, `?` an
 /// error that names the holder.
 pub type Try<G> = std::result::Result<G, Busy>;
@@ -117,7 +121,11 @@ impl<A: Claimed> Future for Acquire<A> {
                         return Poll::Pending;
                     }
                     let (tx, rx) = oneshot::channel();
-                    tokio::spawn(deliver(attempt, tx));
+                    let task = deliver(attempt, tx);
+                    match tokio::runtime::Handle::try_current() {
+                        Ok(runtime) => drop(runtime.spawn(task)),
+                        Err(_) => this.core.host.job(Job::Run(Box::pin(task))),
+                    }
                     this.stage = Stage::Task(request, rx);
                 }
                 Stage::Task(request, mut rx) => {
@@ -137,9 +145,11 @@ impl<A> Drop for Acquire<A> {
         match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Refused(_) | Stage::New(..) | Stage::Done => {}
             Stage::Here(request, attempt) => {
-                request.stop();
-                // The keeper takes the reply that is on its way; if none comes, dropping the attempt posts its undo.
-                self.core.host.job(Job::Adopt(attempt));
+                // The keeper takes the reply that is on its way; if none comes, dropping the attempt posts its undo. One that
+                // was stopped before has a timer of this runtime, which may be gone: it is dropped here.
+                if request.stop() {
+                    self.core.host.job(Job::Adopt(attempt));
+                }
             }
             Stage::Task(request, _) => {
                 request.stop();
@@ -202,10 +212,13 @@ impl<'a> Undo<'a> {
         self.request.settle();
         self.armed = false;
     }
-    /// Takes back what there is. Commands that may still be on their way are left to the keeper, which comes after them.
+    /// Takes back what there is. Commands that may still have been on their way when this one was sent are left to the
+    /// keeper, which comes after them.
     async fn withdraw(self) -> Result<()> {
-        self.core.engine().withdraw(self.request).await?;
-        if self.core.keeper().clock.now() >= self.request.ends() {
+        let sent_at = self.core.keeper().clock.now();
+        if patiently(self.request, self.core.engine().withdraw(self.request)).await.transpose()?.is_some()
+            && sent_at > self.request.ends()
+        {
             self.nothing_left();
         }
         Ok(())
@@ -216,6 +229,17 @@ impl Drop for Undo<'_> {
         if self.armed {
             self.core.host.job(Job::Undo { request: self.request.clone(), running: false });
         }
+    }
+}
+
+/// The answer of a call about this attempt; `None` if it has not come some time after a stop. The timer is made after the stop
+/// only: before it this future may be adopted by the keeper, and its first runtime be gone.
+async fn patiently<T>(request: &Request, call: impl Future<Output = T>) -> Option<T> {
+    let mut call = pin!(call);
+    tokio::select! {
+        biased;
+        answer = &mut call => Some(answer),
+        () = request.stopped() => tokio::time::timeout(LAST_REPLY, call).await.ok(),
     }
 }
 
@@ -235,7 +259,7 @@ async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>) 
         }
     };
     match answer {
-        Ok(Err(_)) if core.is_closed() => Err(Error::closed("lock")),
+        Ok(Err(_)) | Err(_) if core.is_closed() => Err(Error::closed("lock")),
         answer => answer,
     }
 }
@@ -267,9 +291,14 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) ->
     let mut request = request.clone();
     loop {
         let undo = Undo::arm(core, &request);
-        // After a stop the timer is not polled any more: its runtime may be gone, with this future adopted by the keeper.
+        // Armed first: a shutdown either finds it among those it stops, or is seen here.
+        if core.is_closed() {
+            undo.nothing_left();
+            return Err(Error::closed("lock"));
+        }
+        // After a stop the deadline is not polled any more: its runtime may be gone, with this future adopted by the keeper.
         let outcome = {
-            let mut acquire = pin!(core.engine().acquire(&request));
+            let mut acquire = pin!(patiently(&request, core.engine().acquire(&request)));
             tokio::select! {
                 biased;
                 outcome = &mut acquire => outcome,
@@ -277,17 +306,31 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) ->
                 () = core.nap(deadline) => { request.stop(); acquire.await }
             }
         };
+        let Some(outcome) = outcome else {
+            return match request.last_report() {
+                Some(busy) => Ok(Err(busy)),
+                None => {
+                    let mute = Error::new(ErrorKind::Unreachable, "lock", "the engine does not answer");
+                    Err(mute.with("name", request.name()).with("engine", &core.engine().info().endpoint))
+                }
+            };
+        };
         match outcome? {
             Outcome::Granted(grant) => {
                 core.floors.saw(&grant);
-                // Lost on its way here: as if it had never been.
-                if let Ok(held) = admit(core, grant, request.max_hold()).await? {
+                // A closed client renews nothing. Lost on its way here: as if it had never been.
+                if core.is_closed() {
+                    undo.withdraw().await?;
+                    return Err(Error::closed("lock"));
+                }
+                if let Ok(held) = admit(core, &request, grant).await? {
                     undo.hand_over();
                     request.settle();
                     return Ok(Ok(held));
                 }
             }
-            Outcome::Busy(busy) if request.wait() => {
+            // After a stop the engine has not looked, and an earlier command of it may have had its effect.
+            Outcome::Busy(busy) if request.wait() || request.is_stopped() => {
                 undo.withdraw().await?;
                 return Ok(Err(busy));
             }
@@ -308,16 +351,27 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) ->
     }
 }
 /// From a grant to a hold with its timers set.
-async fn admit(core: &Arc<Core>, grant: Grant, max_hold: Option<Duration>) -> Result<Result<Held, LossReason>> {
+async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Result<Held, LossReason>> {
     let (keeper, info) = (core.keeper(), core.engine().info());
     let since = match grant.lease {
         Lease::Own { sent_at } => Since::Own(AtomicU64::new(sent_at.as_nanos())),
         Lease::Session(id) => Since::Session(keeper.session(id)),
     };
-    let hold = Arc::new(Hold::new(grant, since, max_hold, &info.capabilities, keeper.clock.clone()));
+    let clock = keeper.clock.clone();
+    let hold = Arc::new(Hold::new(grant, since, request.max_hold(), &info.capabilities, clock));
     // What has less than half of its ttl left is renewed before it is handed out (SAFETY G3).
     let mut tries = 0;
     while keeper.clock.now().until(hold.sent_at() + hold.grant.ttl) < hold.grant.ttl / 2 {
+        if !hold.is_own() {
+            // It is renewed by its session's next heartbeat, or ends with it.
+            tokio::select! {
+                biased;
+                () = request.stopped() => return Ok(Err(LossReason::Unreachable)),
+                () = hold.renewed() => {}
+                () = core.nap(Some(hold.valid_until())) => return Ok(Err(LossReason::SessionEnded)),
+            }
+            continue;
+        }
         if tries == 3 {
             let slow = Error::new(ErrorKind::Unreachable, "lock", "the engine answers more slowly than half the ttl");
             return Err(slow
@@ -326,7 +380,10 @@ async fn admit(core: &Arc<Core>, grant: Grant, max_hold: Option<Duration>) -> Re
                 .hint("use a longer ttl"));
         }
         tries += 1;
-        match core.engine().renew(std::slice::from_ref(&hold.grant)).await?.first() {
+        let Some(answers) = patiently(request, core.engine().renew(std::slice::from_ref(&hold.grant))).await else {
+            return Ok(Err(LossReason::Unreachable));
+        };
+        match answers?.first() {
             Some(Renewed::Extended { sent_at }) => hold.rebase(*sent_at),
             Some(Renewed::Lost(reason)) => return Ok(Err(*reason)),
             Some(Renewed::Unknown) | None => {}

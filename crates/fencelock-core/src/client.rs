@@ -199,26 +199,30 @@ impl Client {
             return Ok(());
         }
         self.core.closed.store(true, Release);
+        self.core.turns.let_go();
         for request in self.core.keeper().losses.awaited() {
             request.stop();
+            // What cannot end by itself, on a runtime that is blocked, is withdrawn before the engine is closed.
+            self.core.host.job(Job::Undo { request, running: true });
         }
-        let (tx, rx) = oneshot::channel();
+        let ((late, mut timer), (tx, mut rx)) = (oneshot::channel(), oneshot::channel());
+        self.core.host.job(Job::Run(Box::pin(async move {
+            tokio::time::sleep(grace).await;
+            let _ = late.send(());
+        })));
         self.core.host.job(Job::Close(Box::new(move || {
             let _ = tx.send(());
         })));
-        let clock = self.core.keeper().clock.clone();
-        let late = move || {
-            let late = Error::new(crate::ErrorKind::Unreachable, "shutdown", "not everything was released in time");
-            late.with("grace", format!("{grace:?}")).hint("leases end by themselves")
+        // The timer runs on the keeper, so that callers without tokio are served too. An error: the keeper has closed.
+        let in_time = tokio::select! {
+            biased;
+            _ = &mut rx => true,
+            late = &mut timer => late.is_err(),
         };
-        let limit = clock.now() + grace;
-        let wait = async move {
-            // An error: the keeper had closed before.
-            match tokio::time::timeout(clock.now().until(limit), rx).await {
-                Ok(_) => Ok(()),
-                Err(_) => Err(late()),
-            }
-        };
-        if tokio::runtime::Handle::try_current().is_ok() { wait.await } else { Ok(()) }
+        if in_time {
+            return Ok(());
+        }
+        let late = Error::new(crate::ErrorKind::Unreachable, "shutdown", "not everything was released in time");
+        Err(late.with("grace", format!("{grace:?}")).hint("leases end by themselves"))
     }
 }

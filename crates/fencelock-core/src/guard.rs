@@ -110,7 +110,11 @@ impl Held {
                 if left <= d {
                     return;
                 }
-                tokio::time::sleep(left - d).await;
+                tokio::select! {
+                    biased;
+                    () = hold.until(|life| life.is_over().then_some(())) => {}
+                    () = tokio::time::sleep(left - d) => {}
+                }
             }
         }
     }
@@ -165,6 +169,7 @@ impl Held {
             // lost (SAFETY G4).
             let good = self.hold.is_valid();
             let answer = tokio::select! {
+                biased;
                 answer = self.core.engine().release(&self.hold.grant) => answer,
                 _ = self.lost() => return Err(self.lost_error("release")),
             };

@@ -49,7 +49,7 @@ impl Life {
             _ => Self::Lost(LossReason::Expired),
         }
     }
-    const fn is_over(self) -> bool {
+    pub(crate) const fn is_over(self) -> bool {
         matches!(self, Self::Lost(_) | Self::Released)
     }
 }
@@ -109,6 +109,8 @@ pub(crate) struct Hold {
 pub(crate) enum Verdict {
     /// Look again then.
     Good(Moment),
+    /// This look found that renewals are late. Look again then.
+    Suspect(Moment),
     /// This look ended it.
     Lost,
     /// It had ended before.
@@ -155,6 +157,14 @@ impl Hold {
     pub(crate) fn life(&self) -> Life {
         Life::from_code(self.life.load(Acquire))
     }
+    /// Neither lost nor on its way out.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.life().is_over() && !self.leaving.load(Relaxed)
+    }
+    /// It lives with a session, and that lives.
+    pub(crate) fn in_session(&self) -> bool {
+        matches!(&self.since, Since::Session(session) if session.sent_at().is_some())
+    }
     pub(crate) fn is_valid(&self) -> bool {
         !self.life().is_over() && self.clock.now() < self.valid_until()
     }
@@ -168,6 +178,8 @@ impl Hold {
             && self.is_valid()
         {
             at.fetch_max(sent_at.as_nanos(), AcqRel);
+            let (late, calm) = (Life::Suspect.code(), Life::Held.code());
+            let _ = self.life.compare_exchange(late, calm, AcqRel, Acquire);
             self.changed.notify_waiters();
         }
     }
@@ -199,8 +211,9 @@ impl Hold {
         }
         let (late, calm) = (Life::Suspect.code(), Life::Held.code());
         if now >= suspect_at {
-            let _ = self.life.compare_exchange(calm, late, AcqRel, Acquire);
-            return Verdict::Good(lost_at.min(self.limit));
+            let new = self.life.compare_exchange(calm, late, AcqRel, Acquire).is_ok();
+            let next = lost_at.min(self.limit);
+            return if new { Verdict::Suspect(next) } else { Verdict::Good(next) };
         }
         let _ = self.life.compare_exchange(late, calm, AcqRel, Acquire);
         Verdict::Good(suspect_at.min(lost_at).min(self.limit))

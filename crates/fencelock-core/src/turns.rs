@@ -49,6 +49,11 @@ impl Turns {
     pub(crate) fn waiting(&self, key: &Key) -> usize {
         self.all().get(key).map_or(0, |queue| queue.iter().filter(|waiter| !waiter.is_closed()).count())
     }
+    /// Lets everybody go who waits: what they find then is a closed client.
+    pub(crate) fn let_go(&self) {
+        let all = std::mem::take(&mut *self.all());
+        drop(all); // outside the mutex: it wakes them
+    }
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.all().is_empty()
@@ -68,19 +73,13 @@ impl Drop for Turn {
                 }
                 next
             };
+            let Some(next) = next else { return };
             // Sent outside the mutex, for it wakes somebody. The turn itself is sent: a receiver that goes away with the turn
             // unread drops it, and it is passed on.
-            let turn = Turn { turns: self.turns.clone(), key: self.key.clone(), armed: true };
-            self.armed = match next.map(|next| next.send(turn)) {
-                None => {
-                    return;
-                }
-                Some(Ok(())) => false,
-                Some(Err(mut unread)) => {
-                    unread.armed = false;
-                    true
-                }
-            };
+            match next.send(Turn { turns: self.turns.clone(), key: self.key.clone(), armed: true }) {
+                Ok(()) => self.armed = false,
+                Err(mut unread) => unread.armed = false,
+            }
         }
     }
 }

@@ -32,8 +32,8 @@ use orders::Orders;
 use schedule::Schedule;
 use signals::Caught;
 use tree::Tree;
-use wire::{Frame, Link, Received};
 pub(crate) use wire::{End, Reason};
+use wire::{Frame, Link, Received};
 
 /// What to run, and when to stop it.
 pub(crate) struct Plan {
@@ -61,11 +61,7 @@ pub(crate) struct Outcome {
 const BACKSTOP: Duration = Duration::from_millis(100);
 
 /// Runs the job under the guard until all of it is gone.
-pub(crate) async fn run(
-    guard: &Guard,
-    plan: Plan,
-    signals: &mut UnboundedReceiver<Caught>,
-) -> io::Result<Outcome> {
+pub(crate) async fn run(guard: &Guard, plan: Plan, signals: &mut UnboundedReceiver<Caught>) -> io::Result<Outcome> {
     let warn = plan.on_loss == OnLoss::Warn;
     let tree = Tree::new();
     if !warn {
@@ -115,7 +111,7 @@ impl Wrapper<'_> {
                 reason = &mut lost, if loss.is_none() => {
                     loss = Some(reason);
                     if self.warn {
-                        complain(&format!("the lock is lost ({}), the job runs on", describe(reason)));
+                        complain(&format!("the lock is lost, {reason}: the job runs on"));
                     } else {
                         // SAFETY R2: grace only while validity remains. For an expired lease the minder has acted already.
                         self.link.send(Frame::Kill);
@@ -181,7 +177,11 @@ fn spawn(plan: Plan, link: OwnedFd, group: Option<i32>, deadline: u64) -> io::Re
     // Inherited by minder, job and all that the job starts: the kernel lets go of the lock when the last of them is
     // gone, so no takeover can come first (SAFETY R1). Above 100, where no shell script opens its own.
     let lifeline = match plan.lifeline.filter(|_| !warn) {
-        Some(fd) => Some(rustix::io::fcntl_dupfd(&fd, 100)?),
+        Some(fd) => {
+            let high = rustix::io::fcntl_dupfd_cloexec(&fd, 100)?;
+            rustix::io::fcntl_setfd(&high, rustix::io::FdFlags::empty())?;
+            Some(high)
+        }
         None => None,
     };
     let orders = Orders { group, schedule, command: plan.command };
@@ -219,16 +219,4 @@ fn stuck(pid: i32, error: i32) -> String {
         e => io::Error::from(e).to_string(),
     };
     format!("cannot stop pid {pid} ({name}): {why}")
-}
-
-/// Why a lock was lost, for a message.
-pub(crate) fn describe(reason: LossReason) -> &'static str {
-    match reason {
-        LossReason::Expired => "its lease ran out",
-        LossReason::MaxHold => "it was held as long as it may be",
-        LossReason::SessionEnded => "the engine ended its session",
-        LossReason::TakenOver => "it was taken away",
-        LossReason::Unreachable => "the engine could not be reached",
-        _ => "for an unknown reason",
-    }
 }

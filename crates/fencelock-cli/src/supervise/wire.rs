@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
-    SendFlags, SocketFlags, SocketType, recv, recvmsg, sendmsg, send, socketpair,
+    SendFlags, SocketFlags, SocketType, recv, recvmsg, send, sendmsg, socketpair,
 };
 
 /// Why the minder stopped the job.

@@ -54,24 +54,24 @@ impl Host {
     fn spawn(&self) -> std::io::Result<()> {
         let Some(inbox) = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
         let (keeper, late) = (self.keeper.clone(), self.jobs.downgrade());
-        if self.here {
-            let watcher = tokio::spawn(watch_here(keeper.clone(), late));
-            tokio::spawn(async move {
-                keeper.serve(inbox).await;
-                watcher.abort();
-            });
-            return Ok(());
-        }
         let open = Arc::new(AtomicBool::new(true));
         let (watched, still) = (keeper.clone(), open.clone());
-        thread::Builder::new().name("fencelock-loss".into()).spawn(move || watch(&watched, &late, &still))?;
-        let id = self.thread.clone();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        thread::Builder::new().name("fencelock-keep".into()).spawn(move || {
-            let _ = id.set(thread::current().id());
-            runtime.block_on(keeper.clone().serve(inbox));
+        let serve = async move {
+            keeper.clone().serve(inbox).await;
             open.store(false, Release);
             keeper.losses.bell.ring();
+        };
+        if self.here {
+            tokio::spawn(watch_here(watched, late, still));
+            tokio::spawn(serve);
+            return Ok(());
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        thread::Builder::new().name("fencelock-loss".into()).spawn(move || watch(&watched, &late, &still))?;
+        let id = self.thread.clone();
+        thread::Builder::new().name("fencelock-keep".into()).spawn(move || {
+            let _ = id.set(thread::current().id());
+            runtime.block_on(serve);
         })?;
         Ok(())
     }
@@ -105,19 +105,20 @@ impl fmt::Debug for Host {
     }
 }
 
-/// The thread of the loss timers.
+/// The thread of the loss timers. It outlives a shutdown for as long as there are holds whose end is to be told.
 fn watch(keeper: &Arc<Keeper>, jobs: &mpsc::WeakUnboundedSender<Job>, open: &AtomicBool) {
     let Bell::Thread(alarm) = &keeper.losses.bell else { return };
-    while open.load(Acquire) {
+    while open.load(Acquire) || keeper.losses.len() > 0 {
         alarm.sleep(keeper.losses.alarm(keeper.clock.now()));
         look(keeper, jobs);
     }
 }
-async fn watch_here(keeper: Arc<Keeper>, jobs: mpsc::WeakUnboundedSender<Job>) {
+async fn watch_here(keeper: Arc<Keeper>, jobs: mpsc::WeakUnboundedSender<Job>, open: Arc<AtomicBool>) {
     let Bell::Task(bell) = &keeper.losses.bell else { return };
-    loop {
+    while open.load(Acquire) || keeper.losses.len() > 0 {
         let alarm = keeper.losses.alarm(keeper.clock.now());
         tokio::select! {
+            biased;
             () = bell.notified() => {}
             () = keeper.nap(alarm) => {}
         }

@@ -7,7 +7,12 @@ use crate::{
     hold::{Hold, Life},
     types::{LossReason, Request},
 };
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, atomic::Ordering::*},
+    time::Duration,
+};
 use tokio::{
     sync::mpsc,
     task::JoinSet,
@@ -42,9 +47,21 @@ impl Keeper {
         let mut others = JoinSet::new();
         let mut closing = Vec::new();
         let mut open = true;
-        while open || !mending.is_empty() {
+        loop {
+            if mending.is_empty() && !closing.is_empty() {
+                // What was dropped meanwhile is in the inbox; nothing comes after this.
+                inbox.close();
+            }
+            if mending.is_empty() && !open {
+                break;
+            }
             let alarm = self.renewals.alarm(self.clock.now());
             tokio::select! {
+                biased;
+                () = self.nap(alarm) => self.renew_due(&mut others),
+                () = self.renewals.earlier.notified() => {}
+                _ = mending.join_next(), if !mending.is_empty() => {}
+                _ = others.join_next(), if !others.is_empty() => {}
                 job = inbox.recv(), if open => match job {
                     Some(Job::Release(hold)) => drop(mending.spawn(self.clone().release(hold))),
                     Some(Job::Undo { request, running }) => drop(mending.spawn(self.clone().undo(request, running))),
@@ -52,17 +69,17 @@ impl Keeper {
                     Some(Job::Run(future)) => drop(others.spawn(future)),
                     Some(Job::Close(done)) => {
                         closing.push(done);
-                        open = false;
+                        self.closing.store(true, Release);
                     }
                     None => open = false,
                 },
-                _ = mending.join_next(), if !mending.is_empty() => {}
-                _ = others.join_next(), if !others.is_empty() => {}
-                () = self.renewals.earlier.notified() => {}
-                () = self.nap(alarm) => self.renew_due(&mut others),
             }
         }
         attend.abort();
+        // The engine ends its sessions now: that is told first. A lease runs out by itself.
+        for hold in self.losses.holds(|hold| !hold.is_own()) {
+            self.losses.lose(hold.grant.hold, LossReason::SessionEnded);
+        }
         let _ = timeout(CALL, self.engine.close()).await;
         closing.into_iter().for_each(|done| done());
     }
@@ -95,10 +112,11 @@ impl Keeper {
         }
     }
 
-    /// Until it is answered, or the engine has ended the lease by itself.
+    /// Until it is answered, or the engine has ended the lease by itself; with a session it does not while that lives.
     async fn release(self: Arc<Self>, hold: Arc<Hold>) {
         let deadline = self.clock.now() + hold.grant.ttl;
-        self.insist(deadline, || self.engine.release(&hold.grant)).await;
+        let enough = || self.clock.now() >= deadline && (!hold.in_session() || self.closing.load(Acquire));
+        self.insist(enough, || self.engine.release(&hold.grant)).await;
     }
     /// After a loss by the clock: a renewal that was on its way may have extended what nobody holds any more, and would lock
     /// everybody out (SAFETY G4). Not before the lease's own end: until then the old holder may still be winding up.
@@ -132,15 +150,16 @@ impl Keeper {
     }
     async fn withdraw(&self, request: &Request) {
         let deadline = self.clock.now() + request.ttl().max(CALL);
-        self.insist(deadline, || self.engine.withdraw(request)).await;
+        let enough = || self.clock.now() >= deadline && (!self.in_session() || self.closing.load(Acquire));
+        self.insist(enough, || self.engine.withdraw(request)).await;
     }
-    async fn insist<'a, T>(&self, deadline: Moment, call: impl Fn() -> Call<'a, T>) {
+    async fn insist<'a, T>(&self, enough: impl Fn() -> bool, call: impl Fn() -> Call<'a, T>) {
         let mut pause = Duration::from_millis(10);
         loop {
             match timeout(CALL, call()).await {
                 Ok(Ok(_)) => return,
                 Ok(Err(e)) if e.kind() == ErrorKind::Closed => return,
-                _ if self.clock.now() >= deadline => return,
+                _ if enough() => return,
                 _ => {}
             }
             sleep(pause).await;

@@ -44,15 +44,16 @@ impl Losses {
     }
     /// Starts the loss timer of a new hold; or says that it was lost while its grant was on the way.
     pub(crate) fn admit(&self, hold: &Arc<Hold>, now: Moment) -> Result<(), LossReason> {
-        let at = match hold.judge(now) {
-            Verdict::Good(at) => at,
-            Verdict::Lost | Verdict::Over => return Err(LossReason::Expired),
-        };
         let mut roster = self.roster();
         let id = hold.grant.hold;
         if let Some(Entry::Awaited(_, Some(reason))) = roster.entries.get(&id) {
             return Err(*reason);
         }
+        // Under the mutex: a session that ends after this look finds the hold on the list.
+        let at = match hold.judge(now) {
+            Verdict::Good(at) | Verdict::Suspect(at) => at,
+            Verdict::Lost | Verdict::Over => return Err(LossReason::Expired),
+        };
         roster.entries.insert(id, Entry::Held(at, hold.clone()));
         roster.order.insert((at, id));
         let earlier = roster.alarm.is_none_or(|alarm| at < alarm);
@@ -125,7 +126,7 @@ impl Losses {
     }
     /// Tells every hold that is due; returns those that are lost. All states first, then the wakers.
     pub(super) fn look(&self, now: Moment) -> Vec<Arc<Hold>> {
-        let mut lost = Vec::new();
+        let (mut lost, mut suspect) = (Vec::new(), Vec::new());
         let mut guard = self.roster();
         let roster = &mut *guard;
         while let Some((at, id)) = roster.order.first().copied().filter(|(at, _)| *at <= now) {
@@ -133,7 +134,10 @@ impl Losses {
             let Some(Entry::Held(_, hold)) = roster.entries.get(&id) else { continue };
             let hold = hold.clone();
             match hold.judge(now) {
-                Verdict::Good(next) => {
+                verdict @ (Verdict::Good(next) | Verdict::Suspect(next)) => {
+                    if matches!(verdict, Verdict::Suspect(_)) {
+                        suspect.push(hold.clone());
+                    }
                     // Never at or before `now`: that would not let this loop end.
                     let next = next.max(Moment::from_nanos(now.as_nanos() + 1));
                     roster.entries.insert(id, Entry::Held(next, hold));
@@ -148,7 +152,7 @@ impl Losses {
             }
         }
         drop(guard);
-        for hold in &lost {
+        for hold in lost.iter().chain(&suspect) {
             // A waker is foreign code: one that panics must not cost the others their word.
             let _ = catch_unwind(AssertUnwindSafe(|| hold.wake()));
         }

@@ -15,7 +15,7 @@ pub(crate) use losses::Losses;
 use crate::{
     clock::Clock,
     engine::Engine,
-    hold::{Hold, Life, Session},
+    hold::{Hold, Session},
     os::Alarm,
     types::{Event, Renewed, SessionId},
 };
@@ -23,7 +23,10 @@ use renewals::Renewals;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::AtomicBool,
+    },
     time::Duration,
 };
 use tokio::sync::Notify;
@@ -52,6 +55,8 @@ pub(crate) struct Keeper {
     pub(crate) losses: Losses,
     renewals: Renewals,
     sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    /// The client is being closed: nothing is tried for longer than it must.
+    closing: AtomicBool,
 }
 
 /// Where an engine's `run` reports to. Cheap to clone; a report takes no I/O and no time.
@@ -72,7 +77,7 @@ impl fmt::Debug for Reports {
 impl Keeper {
     pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, bell: Bell) -> Arc<Self> {
         let (losses, renewals) = (Losses::new(bell), Renewals::default());
-        Arc::new(Self { engine, clock, losses, renewals, sessions: Mutex::default() })
+        Arc::new(Self { engine, clock, losses, renewals, sessions: Mutex::default(), closing: AtomicBool::new(false) })
     }
     /// Starts to renew a hold, where core does that.
     pub(crate) fn tend(&self, hold: &Arc<Hold>) {
@@ -89,6 +94,11 @@ impl Keeper {
     pub(crate) fn session(&self, id: SessionId) -> Arc<Session> {
         let mut all = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
         all.entry(id).or_default().clone()
+    }
+    /// A session lives: what was left in it does not end by itself.
+    fn in_session(&self) -> bool {
+        let all = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+        all.values().any(|session| session.sent_at().is_some())
     }
 
     pub(crate) fn heed(&self, event: Event) {
@@ -110,7 +120,12 @@ impl Keeper {
     }
 
     /// One call for some holds. What is not known is asked again until the validity ends; what is lost is told at once.
-    async fn renew(self: Arc<Self>, holds: Vec<Arc<Hold>>) {
+    async fn renew(self: Arc<Self>, mut holds: Vec<Arc<Hold>>) {
+        // What has ended since it was put on the list is not extended any more (SAFETY G4, G5).
+        holds.retain(|hold| hold.is_open());
+        if holds.is_empty() {
+            return;
+        }
         let grants: Vec<_> = holds.iter().map(|hold| hold.grant.clone()).collect();
         let shortest = grants.iter().map(|grant| grant.ttl).min().unwrap_or_default();
         // One that hangs must not keep the next one from being tried.
@@ -119,7 +134,7 @@ impl Keeper {
             _ => vec![Renewed::Unknown; holds.len()],
         };
         for (hold, answer) in holds.into_iter().zip(answers) {
-            if matches!(hold.life(), Life::Lost(_) | Life::Released) {
+            if !hold.is_open() {
                 continue;
             }
             match answer {

@@ -159,7 +159,7 @@ impl MemoryEngine {
             let sent_at = self.server.now();
             let beat = self.call(move |state, now| state.beat(open, ttl, now));
             let Ok(Ok(answer)) = tokio::time::timeout(ttl / 6, beat).await else {
-                tokio::time::sleep(ttl / 20).await;
+                tokio::time::sleep((ttl / 20).min(Duration::from_millis(100))).await;
                 continue; // Nobody knows: it is sent again, and meanwhile its holds run out by themselves.
             };
             if let Some(session) = answer {
@@ -183,6 +183,7 @@ impl Engine for MemoryEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         let session = tokio::select! {
+            biased;
             session = self.session() => session,
             () = request.stopped() => return Ok(Outcome::Busy(request_busy(request))),
         };
@@ -221,13 +222,14 @@ impl Engine for MemoryEngine {
                     return Err(other.with("name", request.name()).hint("use another name"));
                 }
                 Ok(Entered::Queued(busy, wake, ends)) => {
-                    queued = true;
+                    (queued, misses) = (true, 0);
                     request.queued(busy.clone());
                     let nap = self.server.now().until(ends).clamp(Duration::from_millis(1), HEARTBEAT);
                     tokio::select! {
+                        biased;
+                        () = request.stopped() => return Ok(Outcome::Busy(busy)),
                         () = wake.notified() => {}
                         () = tokio::time::sleep(nap) => {}
-                        () = request.stopped() => return Ok(Outcome::Busy(busy)),
                     }
                 }
                 Ok(Entered::PastEnd) if late == 0 => late = 1,
@@ -235,6 +237,26 @@ impl Engine for MemoryEngine {
                     return Err(Error::new(ErrorKind::Unreachable, "lock", "commands take too long to arrive"));
                 }
                 Ok(Entered::Unknown) => return Ok(Outcome::Displaced),
+                Ok(Entered::NoSession) => {
+                    // Our next heartbeat finds that out too, and opens another one.
+                    if let Some((current, _)) = &self.session {
+                        let mut current = current.subscribe();
+                        tokio::select! {
+                            biased;
+                            () = request.stopped() => {}
+                            _ = current.wait_for(|now| *now != session) => {}
+                        }
+                    }
+                    return Ok(Outcome::Displaced);
+                }
+                // A wait survives what is lost on the way, until its caller's limit (SAFETY E8).
+                Err(e) if e.is_temporary() && queued && !request.is_stopped() => {
+                    tokio::select! {
+                        biased;
+                        () = request.stopped() => {}
+                        () = tokio::time::sleep(Duration::from_millis(10)) => {}
+                    }
+                }
                 Err(e) if e.is_temporary() && misses < 5 && !request.is_stopped() => misses += 1,
                 Err(e) => return Err(e),
             }
@@ -271,6 +293,7 @@ impl Engine for MemoryEngine {
             Ok(())
         };
         tokio::select! {
+            biased;
             out = pushes => out,
             out = self.keep_session(reports) => out,
         }

@@ -76,6 +76,8 @@ pub(super) enum Entered {
     PastEnd,
     /// A refresh found neither a grant nor a place.
     Unknown,
+    /// The session that it was to live in is over.
+    NoSession,
 }
 
 impl MemoryServer {
@@ -96,6 +98,10 @@ impl MemoryServer {
     /// Forgets every record, as a server without persistence does when it restarts.
     pub fn lose_data(&self) {
         self.act(|state, _| state.records.clear());
+    }
+    /// Ends every session, as an operator does: what they held is free at once.
+    pub fn end_sessions(&self) {
+        self.act(|state, _| state.sessions.clear());
     }
     pub(super) fn now(&self) -> Moment {
         self.clock.now()
@@ -226,6 +232,10 @@ impl State {
         }
         if now > ends {
             return Entered::PastEnd;
+        }
+        let over = |session| sessions.get(&session).is_none_or(|beat| *beat + who.ttl <= now);
+        if who.session.is_some_and(over) {
+            return Entered::NoSession;
         }
         match record.kind {
             Some(kind) if kind != who.claim.kind() => return Entered::OtherKind(kind),

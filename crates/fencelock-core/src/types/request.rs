@@ -151,13 +151,17 @@ impl Request {
     pub(crate) fn last_report(&self) -> Option<Busy> {
         self.course().busy.clone()
     }
-    pub(crate) fn stop(&self) {
+    /// True if it was not stopped before.
+    pub(crate) fn stop(&self) -> bool {
         let course = self.course();
-        self.root().flags.fetch_or(STOPPED, AcqRel);
+        let before = self.root().flags.fetch_or(STOPPED, AcqRel);
         drop(course);
         self.root().changed.notify_waiters();
+        before & STOPPED == 0
     }
     /// The next attempt of the same wait. `None`: it was stopped meanwhile.
+    ///
+    /// The attempt before may have left nothing and be settled; the wait is not any more. Whoever stops it later sees that.
     pub(crate) fn again(&self, hold: HoldId, floor: Option<Token>) -> Option<Self> {
         let mut course = self.course();
         if self.is(STOPPED) {
@@ -169,6 +173,7 @@ impl Request {
         let root = self.0.root.clone().unwrap_or_else(|| self.clone());
         let next = Self::make(wish, hold, floor, Some(root));
         course.current = Some(next.clone());
+        self.root().flags.fetch_and(!SETTLED, AcqRel);
         Some(next)
     }
     /// The attempt under way. It does not change any more after a stop.

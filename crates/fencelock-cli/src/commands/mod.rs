@@ -1,0 +1,127 @@
+//! The commands, and what they share: which engine, and how to reach it.
+
+pub(crate) mod list;
+pub(crate) mod release;
+pub(crate) mod run;
+pub(crate) mod status;
+
+use std::env;
+
+use fencelock::Client;
+
+use crate::args::Common;
+use crate::exit::Failure;
+use crate::render::{complain, tell};
+
+/// How a command ends that did its work.
+pub(crate) enum Finish {
+    /// With this code.
+    Code(u8),
+    /// By this signal, as its job did, so that the caller's loop ends too.
+    Signal(i32),
+}
+
+/// The URL of the engine: option, file, environment, or the default place.
+pub(crate) fn url(common: &Common) -> Result<String, Failure> {
+    let url = match (&common.url, &common.url_file) {
+        (Some(url), _) => {
+            if has_password(url) {
+                tell("warning: other users can read the password of --url in the process list");
+                tell("hint: use --url-file or FENCELOCK_URL");
+            }
+            url.clone()
+        }
+        (None, Some(file)) => {
+            let text = std::fs::read_to_string(file)
+                .map_err(|e| Failure::config(format!("cannot read the URL file {}: {e}", file.display())))?;
+            let text = text.trim();
+            if text.is_empty() {
+                return Err(Failure::config(format!("the URL file {} is empty", file.display())));
+            }
+            text.to_owned()
+        }
+        (None, None) => from_environment()?,
+    };
+    Ok(match &common.namespace {
+        Some(namespace) => with_namespace(&url, namespace),
+        None => url,
+    })
+}
+
+fn from_environment() -> Result<String, Failure> {
+    match env::var("FENCELOCK_URL") {
+        Ok(url) if !url.is_empty() => return Ok(url),
+        Err(env::VarError::NotUnicode(_)) => return Err(Failure::config("FENCELOCK_URL is not UTF-8")),
+        _ => {}
+    }
+    // The outer run's URL held a password and was not passed on. Falling back to another engine would exclude nobody.
+    match env::var_os("FENCELOCK_ENGINE") {
+        Some(outer) if !outer.is_empty() => {
+            let outer = crate::render::plain(&outer.to_string_lossy());
+            Err(Failure::config(format!("the outer run used {outer}; give --url, or --pass-url there")))
+        }
+        _ => Ok("sqlite:".to_owned()),
+    }
+}
+
+/// Connects, and says where with `-v`.
+pub(crate) async fn connect(common: &Common, url: &str) -> Result<Client, Failure> {
+    let client = fencelock::connect(url).await?;
+    if common.verbose {
+        complain(&format!("engine {}", crate::render::plain(&client.info().endpoint)));
+    }
+    Ok(client)
+}
+
+/// A runtime of one thread: the library keeps holds alive on threads of its own.
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+fn has_password(url: &str) -> bool {
+    let authority = url.split_once("://").map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or(rest));
+    let secret = |user: &str| user.split_once(':').is_some_and(|(_, password)| !password.is_empty());
+    authority.and_then(|a| a.rsplit_once('@')).is_some_and(|(user, _)| secret(user))
+}
+
+/// Replaces or adds the key `namespace`: the command line wins.
+fn with_namespace(url: &str, namespace: &str) -> String {
+    let (base, query) = url.split_once('?').unwrap_or((url, ""));
+    let kept = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some("namespace"));
+    let mut pairs: Vec<String> = kept.map(str::to_owned).collect();
+    pairs.push(format!("namespace={}", percent(namespace)));
+    format!("{base}?{}", pairs.join("&"))
+}
+
+fn percent(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Planted: the key appended beside the one that is there.
+    #[test]
+    fn the_namespace_of_the_command_line_wins() {
+        assert_eq!(with_namespace("sqlite:", "a"), "sqlite:?namespace=a");
+        assert_eq!(with_namespace("sqlite:/x?namespace=b&ttl=5s", "a b&c"), "sqlite:/x?ttl=5s&namespace=a%20b%26c");
+    }
+
+    // Planted: `@` searched in the path too.
+    #[test]
+    fn a_password_is_seen_where_it_is() {
+        assert!(has_password("redis://me:secret@host/0"));
+        assert!(has_password("redis://:secret@host"));
+        assert!(!has_password("redis://me@host:6379/a:b@c"));
+        assert!(!has_password("sqlite:/a:b@c"));
+    }
+}

@@ -1,0 +1,246 @@
+//! What the end-to-end tests share: a private place, the binary, jobs that are hard to kill, and waiting for conditions.
+
+#![allow(dead_code)]
+
+pub(crate) mod pty;
+
+use std::fs;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+/// What counts as stuck.
+pub(crate) const STUCK: Duration = Duration::from_secs(10);
+
+/// A directory of this test's own, with a database in it; gone at the end, with every process that was told of it.
+pub(crate) struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("fencelock-e2e-{}-{n}", std::process::id()));
+        fs::create_dir_all(&dir).expect("a directory for the test");
+        Self { dir }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.path("locks.db").display())
+    }
+
+    /// The binary, with this place's engine.
+    pub(crate) fn fencelock(&self) -> Command {
+        let mut command = Command::new(binary());
+        for (key, _) in std::env::vars_os() {
+            if key.to_string_lossy().starts_with("FENCELOCK_") {
+                command.env_remove(key);
+            }
+        }
+        command.env("FENCELOCK_URL", self.url()).current_dir(&self.dir).stdin(Stdio::null());
+        command
+    }
+
+    /// `fencelock run x OPTIONS -- bash -c SCRIPT`, with the place as `$D`.
+    pub(crate) fn run(&self, options: &[&str], script: &str) -> Command {
+        let mut command = self.fencelock();
+        command.args(["run", "x"]).args(options).args(["--", "bash", "-c", script]).env("D", &self.dir);
+        command
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// The text of the file, once it has a whole line.
+    pub(crate) fn line(&self, name: &str) -> String {
+        until(&format!("a line in {name}"), || {
+            let text = self.read(name);
+            text.ends_with('\n').then(|| text.trim().to_owned())
+        })
+    }
+
+    /// The pid that a job has written.
+    pub(crate) fn pid(&self, name: &str) -> Pid {
+        let line = self.line(name);
+        line.parse().ok().and_then(Pid::from_raw).unwrap_or_else(|| panic!("no pid in {name}: {line:?}"))
+    }
+
+    /// The last beat of [`BEATS`] in microseconds since 1970.
+    pub(crate) fn last_beat(&self) -> u64 {
+        let text = self.read("beats");
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().filter_map(|l| micros(l.split(' ').nth(1)?)).max().expect("a beat")
+    }
+
+    /// Those who have beaten, and live.
+    pub(crate) fn beating(&self) -> Vec<i32> {
+        let mut pids: Vec<i32> = self.read("beats").lines().filter_map(|l| l.split(' ').next()?.parse().ok()).collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids.retain(|&pid| lives(pid));
+        pids
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for pid in self.beating() {
+            kill(pid, Signal::KILL);
+        }
+        let _ = fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub(crate) fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_fencelock"))
+}
+
+/// A job that is hard to kill: it and two descendants ignore TERM, INT and HUP and write `PID TIME` to `beats` every 10 ms;
+/// one is a grandchild whose parent has gone, the other has a session of its own too. `ready` says that all three beat.
+pub(crate) const BEATS: &str = r#"
+beat='trap "" TERM INT HUP; exec 9<> <(:)
+while :; do echo "$BASHPID $EPOCHREALTIME" >> $D/beats; read -t 0.01 -u 9; done'
+(bash -c "$beat" &)
+(setsid bash -c "(bash -c '$beat' &)" &)
+echo $$ > $D/job
+(until [ $(cut -d" " -f1 $D/beats | sort -u | wc -l) = 3 ]; do sleep 0.01; done; echo yes > $D/ready) &
+eval "$beat"
+"#;
+
+/// What a next holder runs: it writes when it was let in.
+pub(crate) const NEXT: &str = "echo - $EPOCHREALTIME > $D/next";
+
+/// The moment that [`NEXT`] wrote.
+pub(crate) fn granted(place: &Place) -> u64 {
+    micros(place.line("next").split(' ').nth(1).expect("a time")).expect("a time")
+}
+
+fn micros(text: &str) -> Option<u64> {
+    let (s, us) = text.split_once(['.', ','])?;
+    Some(s.parse::<u64>().ok()? * 1_000_000 + us.parse::<u64>().ok()?)
+}
+
+pub(crate) fn now_micros() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970");
+    u64::try_from(since.as_micros()).expect("before the year 500000")
+}
+
+/// Waits for a condition, and fails the test when it is stuck.
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(start.elapsed() < STUCK, "stuck: {what}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// A child that does not outlive a failed test; what a wrapper minds dies with it.
+pub(crate) struct Running(Child);
+
+/// Starts it.
+pub(crate) fn start(command: &mut Command) -> Running {
+    Running(command.spawn().expect("a child"))
+}
+
+impl Deref for Running {
+    type Target = Child;
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Running {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if let Ok(None) = self.0.try_wait() {
+            let minder = children(pid_of(self)).first().copied();
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+            if let Some(minder) = minder {
+                kill(minder, Signal::CONT);
+            }
+        }
+    }
+}
+
+/// The end of a child, in time.
+pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
+    until("a child that ends", || child.try_wait().expect("a child to wait for"))
+}
+
+/// Runs to its end, in time, and says the exit code and what was printed.
+pub(crate) fn finish(command: &mut Command) -> (i32, String, String) {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child");
+    let pid = pid_of(&child);
+    let (tx, rx) = std::sync::mpsc::channel();
+    std::thread::spawn(move || tx.send(child.wait_with_output()));
+    let Ok(output) = rx.recv_timeout(STUCK) else {
+        let _ = kill_process(pid, Signal::KILL);
+        panic!("stuck: {command:?}");
+    };
+    let Output { status, stdout, stderr } = output.expect("output");
+    (code_of(status), text(&stdout), text(&stderr))
+}
+
+/// The code as a shell tells it.
+pub(crate) fn code_of(status: ExitStatus) -> i32 {
+    use std::os::unix::process::ExitStatusExt;
+    status.code().or_else(|| status.signal().map(|s| 128 + s)).expect("an end")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+pub(crate) fn pid_of(child: &Child) -> Pid {
+    Pid::from_child(child)
+}
+
+/// The minder of a wrapper: its only child.
+pub(crate) fn minder_of(wrapper: Pid) -> Pid {
+    until("a minder", || Pid::from_raw(*children(wrapper).first()?))
+}
+
+fn children(of: Pid) -> Vec<i32> {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", of.as_raw_pid())) else { return Vec::new() };
+    let lists = tasks.flatten().filter_map(|t| fs::read_to_string(t.path().join("children")).ok());
+    lists.collect::<String>().split(' ').filter_map(|n| n.parse().ok()).collect()
+}
+
+/// Whether a process runs: a zombie does not.
+pub(crate) fn lives(pid: i32) -> bool {
+    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let end = stat.iter().rposition(|&b| b == b')');
+    end.is_some_and(|end| stat.get(end + 2).is_some_and(|state| !matches!(state, b'Z' | b'X')))
+}
+
+pub(crate) fn stopped(pid: Pid) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid())).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
+}
+
+pub(crate) fn kill(pid: i32, signal: Signal) {
+    if let Some(pid) = Pid::from_raw(pid)
+        && test_kill_process(pid).is_ok()
+    {
+        let _ = kill_process(pid, signal);
+    }
+}

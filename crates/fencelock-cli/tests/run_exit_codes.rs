@@ -1,0 +1,186 @@
+//! The exit codes of CLI.md, each shown.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+
+use common::{Place, end_of, finish, start, until};
+
+// Planted: 1 for every code above 0.
+#[test]
+fn the_code_of_the_job_is_exact() {
+    let place = Place::new();
+    for code in [0, 1, 64, 75, 76, 127, 255] {
+        assert_eq!(finish(&mut place.run(&[], &format!("exit {code}"))).0, code);
+    }
+}
+
+// Planted: the number of the signal without the 128.
+#[test]
+fn a_job_that_died_of_a_signal_is_told_as_a_shell_tells_it() {
+    let place = Place::new();
+    for (signal, code) in [("TERM", 143), ("KILL", 137), ("INT", 130), ("SEGV", 139)] {
+        assert_eq!(finish(&mut place.run(&[], &format!("ulimit -c 0; kill -{signal} $$"))).0, code, "{signal}");
+    }
+}
+
+// Planted: 126 for both.
+#[test]
+fn a_command_that_cannot_run() {
+    let place = Place::new();
+    let (code, _, err) = finish(place.fencelock().args(["run", "x", "--", "no-such-command"]));
+    assert_eq!((code, err.as_str()), (127, "fencelock: cannot run \"no-such-command\": there is no such command\n"));
+    let (code, _, err) = finish(place.fencelock().args(["run", "x", "--", "/etc/passwd"]));
+    assert_eq!((code, err.as_str()), (126, "fencelock: cannot run \"/etc/passwd\": it is not executable\n"));
+    assert_eq!(finish(place.fencelock().args(["run", "x", "--", ""])).0, 127);
+    // Nothing is left held.
+    assert_eq!(finish(&mut place.run(&["-n"], "exit 5")).0, 5);
+}
+
+// Planted: --skip-ok exits with 75.
+#[test]
+fn a_lock_that_was_not_got() {
+    let place = Place::new();
+    let mut holder = start(place.run(&[], "echo > $D/held; read; exit 0").stdin(Stdio::piped()));
+    place.line("held");
+    let (code, _, err) = finish(&mut place.run(&["-n"], "echo no > $D/ran"));
+    assert_eq!(code, 75);
+    assert!(err.starts_with("fencelock: x was not got: "), "{err}");
+    assert_eq!(finish(&mut place.run(&["-w", "50ms"], "echo no > $D/ran")).0, 75);
+    assert_eq!(finish(&mut place.run(&["-n", "-E", "3"], "echo no > $D/ran")).0, 3);
+    assert_eq!(finish(&mut place.run(&["-w", "0.05", "--skip-ok"], "echo no > $D/ran")).0, 0);
+    assert_eq!(place.read("ran"), "");
+    drop(holder.stdin.take());
+    assert!(end_of(&mut holder).success());
+    assert_eq!(finish(&mut place.run(&["-n"], "exit 4")).0, 4);
+}
+
+// Planted: clap's own code 2.
+#[test]
+fn a_command_line_that_is_wrong() {
+    let place = Place::new();
+    let wrong: [&[&str]; 11] = [
+        &[],
+        &["fly"],
+        &["run"],
+        &["run", "x"],
+        &["run", "x", "--"],
+        &["run", "x", "-n", "-w", "1s", "--", "true"],
+        &["run", "x", "-w", "soon", "--", "true"],
+        &["run", "x", "-w", "0s", "--", "true"],
+        &["run", "x", "--max-hold", "0", "--", "true"],
+        &["run", "x", "-E", "256", "--", "true"],
+        &["release", "x", "--token", "1"],
+    ];
+    for args in wrong {
+        let (code, out, err) = finish(place.fencelock().args(args));
+        assert_eq!(code, 64, "{args:?}: {err}");
+        assert_eq!(out, "", "{args:?}");
+        assert_ne!(err, "", "{args:?}");
+    }
+    assert!(finish(place.fencelock().args(["run", "x", "-w", "soon", "--", "true"])).2.contains("'soon'"));
+}
+
+// Planted: the grace taken as given; the default engine used below an outer run.
+#[test]
+fn a_configuration_that_is_wrong() {
+    let place = Place::new();
+    let (code, _, err) = finish(&mut place.run(&["--ttl", "3s", "--grace", "1001ms"], "echo no > $D/ran"));
+    assert_eq!(code, 78);
+    assert!(err.contains("1.001s") && err.contains("1s") && err.contains("--grace"), "{err}");
+    let (code, _, err) =
+        finish(place.run(&[], "exit 0").env_remove("FENCELOCK_URL").env("FENCELOCK_ENGINE", "redis://10.0.0.5"));
+    assert_eq!(
+        (code, err.trim_end()),
+        (78, "fencelock: the outer run used redis://10.0.0.5; give --url, or --pass-url there")
+    );
+    let (code, _, err) = finish(&mut place.run(&["--url-file", "/nowhere/url"], "exit 0"));
+    assert_eq!(code, 78);
+    assert!(err.contains("/nowhere/url"), "{err}");
+    for options in [["--url", "carrier-pigeon:x"], ["--ttl", "0s"], ["--ttl", "1000d"]] {
+        let (code, _, err) = finish(&mut place.run(&options, "echo no > $D/ran"));
+        assert_eq!(code, 78, "{options:?}: {err}");
+        assert_eq!(err.lines().next().map(|l| l.starts_with("fencelock: ")), Some(true), "{err}");
+    }
+    for name in ["", &"n".repeat(513)] {
+        let (code, _, err) = finish(place.fencelock().args(["run", name, "--", "true"]));
+        assert_eq!(code, 78, "{name:?}: {err}");
+    }
+    assert_eq!(place.read("ran"), "");
+    assert_eq!(finish(&mut place.run(&["-n"], "exit 4")).0, 4);
+}
+
+// Planted: no TERM before the KILL of --max-hold.
+#[test]
+fn max_hold_ends_the_job_with_76() {
+    let place = Place::new();
+    let script = "trap 'echo > $D/termed; exit 0' TERM; echo > $D/up; while :; do sleep 0.01; done";
+    let (code, _, err) = finish(&mut place.run(&["--max-hold", "300ms"], script));
+    assert_eq!(code, 76, "{err}");
+    assert_eq!(place.read("termed"), "\n");
+    assert!(err.contains("--max-hold"), "{err}");
+    let deaf = "trap '' TERM; while :; do sleep 0.01; done";
+    assert_eq!(finish(&mut place.run(&["--max-hold", "100ms", "--grace", "100ms"], deaf)).0, 76);
+}
+
+// Planted: the arguments through `String`; the environment of the job built anew.
+#[test]
+fn arguments_environment_and_streams_are_the_jobs_own() {
+    let place = Place::new();
+    let odd = OsStr::from_bytes(b"a\xffb\n c");
+    let mut command = place.fencelock();
+    command.args(["run", "x", "--", "printf", "%s|%s|"]).arg(odd).arg("--note").env("ODD", odd);
+    assert_eq!(finish(&mut command).1, "a\u{fffd}b\n c|--note|");
+    let mut command = place
+        .run(&[], "cat; echo out; echo err >&2; printf %s \"$ODD\" | wc -c; ls -l /proc/self/fd | grep -c socket:");
+    let mut child = command
+        .env("ODD", odd)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("a child");
+    use std::io::Write;
+    child.stdin.take().expect("its input").write_all(b"in\n").expect("written");
+    let output = child.wait_with_output().expect("output");
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert!(out.starts_with("in\nout\n6\n0\n"), "{out}");
+    assert_eq!(output.stderr, b"err\n");
+}
+
+// Planted: one of the variables left out; the note with the arguments.
+#[test]
+fn what_the_job_is_told() {
+    let place = Place::new();
+    let (code, out, _) = finish(&mut place.run(&["--ttl", "6s"], "echo $FENCELOCK_NAME,$FENCELOCK_MODE,$FENCELOCK_TTL_MS; echo $FENCELOCK_URL; echo $FENCELOCK_ENGINE; echo $((FENCELOCK_TOKEN > 0)),${#FENCELOCK_HOLD}"));
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((code, lines[0], lines[3]), (0, "x,mutex,6000", "1,32"), "{out}");
+    assert!(lines[1].contains("locks.db") && !lines[2].is_empty(), "{out}");
+}
+
+// Planted: the wrapper does not wait for what its job left behind.
+#[test]
+fn nothing_of_the_job_survives_it() {
+    let place = Place::new();
+    let script = "(setsid sleep 600 & echo $! > $D/left); sleep 600 & echo $! > $D/left2; exit 3";
+    assert_eq!(finish(&mut place.run(&[], script)).0, 3);
+    for name in ["left", "left2"] {
+        assert!(!common::lives(place.pid(name).as_raw_pid()), "{name} lives");
+    }
+}
+
+// Planted: the children that `exec` handed down are taken for the job's.
+#[test]
+fn a_child_from_before_is_spared() {
+    let place = Place::new();
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", "sleep 600 & echo $! > $D/before; exec $F run x -- bash -c 'sleep 600 & exit 6'"]);
+    shell.env("D", place.path("")).env("F", common::binary()).env("FENCELOCK_URL", place.url());
+    assert_eq!(common::code_of(end_of(&mut start(shell.stdout(Stdio::null())))), 6);
+    let before = place.pid("before").as_raw_pid();
+    assert!(common::lives(before));
+    common::kill(before, rustix::process::Signal::KILL);
+    until("its end", || (!common::lives(before)).then_some(()));
+}

@@ -1,0 +1,134 @@
+//! Signals sent to the wrapper, without a terminal.
+
+mod common;
+
+use std::process::{Command, Stdio};
+
+use common::{Place, Running, code_of, end_of, kill, lives, pid_of, start, until};
+use rustix::process::{Pid, Signal};
+
+/// A job that writes which signal it got, and ends with 40 on TERM.
+const LISTENER: &str = r#"
+for s in INT HUP QUIT USR1 USR2 WINCH; do trap "echo $s >> $D/got" $s; done
+trap 'echo TERM >> $D/got; exit 40' TERM
+echo $$ > $D/job
+while :; do read -t 0.01 -u 9; done 9<> <(:)
+"#;
+
+fn spawn(mut command: Command) -> Running {
+    // A group of its own, as a shell or a service manager gives.
+    use std::os::unix::process::CommandExt;
+    start(command.process_group(0).stderr(Stdio::null()))
+}
+
+fn send(child: &Running, signal: Signal) {
+    kill(pid_of(child).as_raw_pid(), signal);
+}
+
+// Planted: USR2 missing in the list; a forwarded signal sent to the whole group of the wrapper too.
+#[test]
+fn signals_are_passed_on_once_and_the_lock_is_released_when_the_job_has_ended() {
+    let place = Place::new();
+    let mut holder = spawn(place.run(&[], LISTENER));
+    place.line("job");
+    let mut expected = String::new();
+    let signals = [
+        (Signal::INT, "INT"),
+        (Signal::HUP, "HUP"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+        (Signal::USR2, "USR2"),
+        (Signal::WINCH, "WINCH"),
+        (Signal::TERM, "TERM"),
+    ];
+    for (signal, name) in signals {
+        expected.push_str(name);
+        expected.push('\n');
+        send(&holder, signal);
+        until(name, || (place.read("got") == expected).then_some(()));
+    }
+    assert_eq!(code_of(end_of(&mut holder)), 40);
+    assert_eq!(common::finish(&mut place.run(&["-n"], "exit 4")).0, 4);
+}
+
+// Planted: handlers for ignored signals too.
+#[test]
+fn what_is_ignored_at_the_start_stays_ignored() {
+    let place = Place::new();
+    let mut command = Command::new("bash");
+    command.args(["-c", "trap '' HUP USR1; exec \"$F\" run x -- bash -c \"$S\""]);
+    command.env("F", common::binary()).env("S", LISTENER).env("D", place.path("")).env("FENCELOCK_URL", place.url());
+    let mut holder = spawn(command);
+    let job = place.pid("job");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", job.as_raw_pid())).expect("its status");
+    let mask = |key: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(key)).expect("a mask");
+        u64::from_str_radix(line.trim(), 16).expect("a mask")
+    };
+    let bit = |s: Signal| 1 << (s.as_raw() - 1);
+    assert_ne!(mask("SigIgn:") & bit(Signal::HUP), 0);
+    assert_ne!(mask("SigIgn:") & bit(Signal::USR1), 0);
+    // bash cannot trap what it was started ignoring, so it hears of USR2 alone.
+    for signal in [Signal::HUP, Signal::USR1, Signal::USR2] {
+        send(&holder, signal);
+    }
+    until("USR2", || (place.read("got") == "USR2\n").then_some(()));
+    send(&holder, Signal::TERM);
+    assert_eq!(code_of(end_of(&mut holder)), 40);
+}
+
+// Planted: the wait is left without a withdrawal; 130 for TERM.
+#[test]
+fn a_signal_while_waiting_withdraws() {
+    let place = Place::new();
+    let mut holder = spawn(place.run(&[], "echo $$ > $D/job; sleep 600"));
+    let job = place.pid("job");
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let mut waiter = spawn(place.run(&[], "echo no > $D/ran"));
+        until("it waits", || catches(pid_of(&waiter), signal).then_some(()));
+        send(&waiter, signal);
+        assert_eq!(code_of(end_of(&mut waiter)), code);
+    }
+    kill(job.as_raw_pid(), Signal::KILL);
+    assert_eq!(code_of(end_of(&mut holder)), 137);
+    assert_eq!(common::finish(&mut place.run(&["-n"], "exit 4")).0, 4);
+    assert_eq!(place.read("ran"), "");
+}
+
+fn catches(pid: Pid, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_pid())).unwrap_or_default();
+    let mask =
+        status.lines().find_map(|l| l.strip_prefix("SigCgt:")).and_then(|m| u64::from_str_radix(m.trim(), 16).ok());
+    mask.is_some_and(|m| m & (1 << (signal.as_raw() - 1)) != 0)
+}
+
+// Planted: the minder without handlers.
+#[test]
+fn the_minder_is_deaf() {
+    let place = Place::new();
+    let mut holder = spawn(place.run(&[], LISTENER));
+    place.line("job");
+    let minder = common::minder_of(pid_of(&holder)).as_raw_pid();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::TSTP, Signal::PIPE] {
+        kill(minder, signal);
+    }
+    send(&holder, Signal::USR1);
+    until("USR1", || (place.read("got") == "USR1\n").then_some(()));
+    assert!(lives(minder));
+    send(&holder, Signal::TERM);
+    assert_eq!(code_of(end_of(&mut holder)), 40);
+}
+
+// Planted: on-loss warn treated as term.
+#[test]
+fn with_warn_the_job_outlives_a_dead_wrapper() {
+    let place = Place::new();
+    let mut holder = spawn(place.run(&["--on-loss", "warn"], LISTENER));
+    let job = place.pid("job").as_raw_pid();
+    send(&holder, Signal::KILL);
+    end_of(&mut holder);
+    kill(job, Signal::USR1);
+    until("USR1", || (place.read("got") == "USR1\n").then_some(()));
+    kill(job, Signal::TERM);
+    until("its end", || (!lives(job)).then_some(()));
+}

@@ -1,0 +1,126 @@
+//! `run` in a pseudo-terminal: as without it.
+
+mod common;
+
+use common::pty::Shell;
+use common::{Place, lives, until};
+
+// Planted: the job in a group of its own, so that it stops at its first read.
+#[test]
+fn the_job_reads_the_terminal() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x -- bash -c 'read a; echo got:$a:$(tty | cut -c1-5)'");
+    shell.line("hello");
+    shell.expect("got:hello:/dev/");
+}
+
+// Planted: the same group, and the wrapper without its own death by INT.
+#[test]
+fn one_ctrl_c_ends_a_loop_in_a_script() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    std::fs::write(
+        place.path("loop"),
+        "for i in 1 2 3; do $F run x -- bash -c 'echo turn:$0 | tr t T; sleep 600' $i; done\n",
+    )
+    .expect("a script");
+    shell.line("bash loop; echo after:$? | tr a A");
+    shell.expect("Turn:1");
+    shell.keys("\x03");
+    shell.expect("After:130");
+    assert!(!shell.screen().contains("Turn:2"), "{}", shell.screen());
+}
+
+// Planted: a signal of the terminal forwarded once more.
+#[test]
+fn ctrl_c_reaches_the_job_once() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x -- bash -c 'trap \"echo INT >> $D/got\" INT; echo up | tr u U; read l; cat $D/got | tr I i; exit 9'; echo code:$? | tr c C");
+    shell.expect("Up");
+    shell.keys("\x03");
+    until("INT", || (!place.read("got").is_empty()).then_some(()));
+    shell.line("");
+    shell.expect("iNT\r\n");
+    shell.expect("Code:9");
+    assert_eq!(place.read("got"), "INT\n");
+}
+
+// Planted: the minder's group made the foreground one.
+#[test]
+fn ctrl_z_and_fg() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x -- bash -c 'echo $$ > $D/job; read l; echo got:$l; exit 8'");
+    let job = place.pid("job");
+    shell.keys("\x1a");
+    shell.expect("Stopped");
+    shell.expect("> ");
+    assert!(common::stopped(job));
+    shell.line("echo shell:$((6*7))");
+    shell.expect("shell:42");
+    shell.line("fg; echo code:$? | tr c C");
+    shell.line("word");
+    shell.expect("got:word");
+    shell.expect("Code:8");
+    shell.line("echo again:$((6*7))");
+    shell.expect("again:42");
+}
+
+// Planted: the minder waits for the wrapper's word.
+#[test]
+fn ctrl_z_past_the_lease() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x --ttl 600ms -- bash -c 'echo $$ > $D/job; read l'");
+    let job = place.pid("job").as_raw_pid();
+    shell.keys("\x1a");
+    shell.expect("Stopped");
+    until("the job is dead", || (!lives(job)).then_some(()));
+    shell.line("$F run x -- echo $((6*7)):next");
+    shell.expect("42:next");
+    shell.line("fg; echo code:$? | tr c C");
+    shell.expect("Code:76");
+}
+
+// Planted: the job in a group of its own, whose output the pager's terminal would stop.
+#[test]
+fn a_pipeline_whose_end_reads_the_terminal() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    std::fs::write(place.path("pager"), "cat; read key < /dev/tty; echo key:$key\n").expect("a script");
+    shell.line("$F run x -- bash -c 'echo page:$((6*7)); echo again < /dev/tty' | bash pager; echo codes:${PIPESTATUS[*]} | tr c C");
+    shell.expect("page:42");
+    shell.expect("again");
+    shell.line("q");
+    shell.expect("key:q");
+    shell.expect("Codes:0 0");
+}
+
+// Planted: HUP handled although it is ignored.
+#[test]
+fn nohup_outlives_the_terminal() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("nohup $F run x -- bash -c 'echo $$ > $D/job; until [ -e $D/go ]; do sleep 0.01; done; echo done > $D/done' > $D/out 2>&1 &");
+    let job = place.pid("job").as_raw_pid();
+    drop(shell);
+    assert!(lives(job));
+    std::fs::write(place.path("go"), "").expect("a file");
+    assert_eq!(place.line("done"), "done");
+}
+
+// Planted: nothing said while it waits.
+#[test]
+fn a_waiter_says_who_is_in_the_way() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x --note 'night\x1b[31mly' -- bash -c 'echo $$ > $D/job; sleep 600' &");
+    let job = place.pid("job").as_raw_pid();
+    shell.line("$F run x -- echo $((6*7)):in");
+    shell.expect("waiting for x: held ");
+    shell.expect("(token ");
+    common::kill(job, rustix::process::Signal::KILL);
+    shell.expect("42:in");
+}

@@ -1,0 +1,165 @@
+//! Story: whoever goes last leaves nothing. A shutdown ends every wait with one clear error and waits for what was dropped;
+//! a program that ends right after its guard has released it; callers without tokio are served like the others; what a
+//! shutdown leaves held is told when it ends (SAFETY E5).
+//!
+//! Planted to see it red: `farewell` that does not wait (end of main); `Close` that stops the inbox at once (dropped in the
+//! same moment); `let_go` left out, and no look at `is_closed` in `claim` (a wait behind others gets in after the shutdown);
+//! the word to session holds left out of `serve` (lost is never told); `watch` that ends with `serve` (a lease runs out
+//! unheard); `on_runtime` that calls at once (no reactor).
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod common;
+use common::*;
+use fencelock_core::{ErrorKind, LossReason};
+
+#[test]
+fn a_program_that_ends_after_its_guard_leaves_nothing() {
+    let mut slowest = std::time::Duration::ZERO;
+    for round in 0..1_000 {
+        let server = server();
+        let rt = one_thread();
+        let client = client(if round % 2 == 0 { lease(&server) } else { lease(&server).with_session(LONG) });
+        let guard = rt.block_on(client.mutex("x").lock()).unwrap();
+        drop(client);
+        let began = std::time::Instant::now();
+        drop(guard);
+        slowest = slowest.max(began.elapsed());
+        assert_eq!(server.census(), (0, 0), "round {round}");
+    }
+    println!("the last guard waited {slowest:?} at most");
+    assert!(slowest < 10 * SEC);
+}
+
+/// The client goes last, on its own runtime's thread, with a thousand guards just dropped.
+#[test]
+fn the_last_client_waits_for_what_was_dropped() {
+    let server = server();
+    runtime().block_on(async {
+        let client = client(fencelock_core::memory::MemoryEngine::on(server.clone()));
+        let mut guards = Vec::new();
+        for i in 0..1_000 {
+            guards.push(client.mutex(format!("m{i}")).lock().await.unwrap());
+        }
+        drop(guards);
+        drop(client);
+        assert_eq!(server.census(), (0, 0));
+    });
+}
+
+#[test]
+fn a_shutdown_ends_waits_and_waits_for_what_was_dropped() {
+    for flavour in [0, 1] {
+        let server = server();
+        let holder = client(lease(&server));
+        let [own, session] = flavours(&server, LONG);
+        let client = client(if flavour == 0 { own } else { session });
+        runtime().block_on(async {
+            let guard = holder.mutex("m").lock().await.unwrap();
+            // One waits at the engine, the others behind it; one with a limit, one of another name.
+            let mut waits: Vec<_> = (0..5).map(|_| tokio::spawn(client.mutex("m").lock())).collect();
+            waits.push(tokio::spawn(client.mutex("n").lock()));
+            let free = waits.pop().unwrap().await.unwrap().unwrap();
+            waits.push(tokio::spawn(client.mutex("n").lock()));
+            let limited = tokio::spawn(client.mutex("m").ttl(LONG).try_lock_for(LONG));
+            soon("queued", 5 * SEC, || server.census() == (2, 2)).await;
+            drop(free);
+            client.shutdown(5 * SEC).await.unwrap();
+            for wait in waits {
+                match within("its end", 5 * SEC, wait).await.unwrap() {
+                    Err(e) => assert_eq!(e.kind(), ErrorKind::Closed, "{e}"),
+                    Ok(guard) => assert_eq!(guard.name().as_str(), "n", "it was free in time"),
+                }
+            }
+            let end = within("its end", 5 * SEC, limited).await.unwrap();
+            assert_eq!(end.unwrap_err().kind(), ErrorKind::Closed);
+            assert_eq!(server.census(), (1, 0), "only the holder is left");
+            let error = client.mutex("m").lock().await.unwrap_err();
+            assert!(error.kind() == ErrorKind::Closed && error.to_string().contains("connect again"), "{error}");
+            assert_eq!(client.inspect("m").await.unwrap_err().kind(), ErrorKind::Closed);
+            client.shutdown(SEC).await.unwrap();
+            guard.release().await.unwrap();
+        });
+        eventually("free", SEC, || server.census() == (0, 0));
+    }
+}
+
+/// Waits whose runtime is blocked cannot end by themselves: they are withdrawn all the same.
+#[test]
+fn a_shutdown_withdraws_the_waits_of_a_blocked_runtime() {
+    let server = server();
+    let (holder, client) = (client(lease(&server)), client(lease(&server).with_session(LONG)));
+    let other = runtime();
+    let guard = other.block_on(holder.mutex("m").lock()).unwrap();
+    one_thread().block_on(async {
+        let mut wait = client.mutex("m").lock();
+        assert!(tokio::time::timeout(50 * MS, &mut wait).await.is_err());
+        assert_eq!(server.census(), (1, 1));
+        let shut = client.clone();
+        let done = std::thread::spawn(move || block_on(shut.shutdown(5 * SEC)));
+        done.join().unwrap().unwrap(); // this blocks the runtime
+        assert_eq!(server.census(), (1, 0));
+        assert_eq!(wait.await.unwrap_err().kind(), ErrorKind::Closed);
+    });
+    other.block_on(guard.release()).unwrap();
+}
+
+#[test]
+fn what_a_shutdown_leaves_held_is_told_when_it_ends() {
+    for flavour in [0, 1] {
+        let server = server();
+        let [own, session] = flavours(&server, SEC / 2);
+        let a = client(if flavour == 0 { own } else { session });
+        let b = client(lease(&server));
+        runtime().block_on(async {
+            let guard = a.mutex("m").lock().await.unwrap();
+            let lost = guard.lost();
+            let told = tokio::spawn(async move { (lost.await, std::time::Instant::now()) });
+            a.shutdown(5 * SEC).await.unwrap();
+            let next = within("the next grant", 5 * SEC, b.mutex("m").lock()).await.unwrap();
+            let taken = std::time::Instant::now();
+            let (reason, at) = within("told", 5 * SEC, told).await.unwrap();
+            assert!(at < taken);
+            assert!(flavour == 0 || reason == LossReason::SessionEnded, "{reason}");
+            assert!(guard.check().is_err());
+            next.release().await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_shutdown_says_when_it_was_not_done_in_time() {
+    let server = server();
+    let (client, link) = cuttable(lease(&server));
+    runtime().block_on(async {
+        let guard = client.mutex("m").lock().await.unwrap();
+        link.cut(true);
+        drop(guard);
+        let error = client.shutdown(50 * MS).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("50ms"), "{error}");
+        link.cut(false);
+        soon("it went on behind", 5 * SEC, || server.census() == (0, 0)).await;
+    });
+}
+
+#[test]
+fn callers_without_tokio_are_served() {
+    let server = server();
+    let client = client(lease(&server));
+    let guard = block_on(client.mutex("x").lock()).unwrap();
+    assert!(block_on(client.mutex("x").try_lock()).unwrap().is_err());
+    assert!(block_on(client.mutex("x").try_lock_for(20 * MS)).unwrap().is_err());
+    assert!(block_on(client.inspect("x")).unwrap().is_held());
+    assert_eq!(block_on(client.list("", &fencelock_core::Page::default())).unwrap().items.len(), 1);
+    let wait = std::thread::spawn({
+        let client = client.clone();
+        move || block_on(client.mutex("x").lock()).map(drop)
+    });
+    eventually("queued", 5 * SEC, || server.census() == (1, 1));
+    block_on(guard.release()).unwrap();
+    wait.join().unwrap().unwrap();
+    drop(client.mutex("x").lock());
+    block_on(async { assert!(once(&mut client.mutex("x").lock()).await.is_none()) });
+    eventually("nothing left", 2 * SEC, || server.census() == (0, 0));
+    block_on(client.shutdown(SEC)).unwrap();
+    assert_eq!(block_on(client.mutex("x").lock()).unwrap_err().kind(), ErrorKind::Closed);
+}

@@ -1,0 +1,2 @@
+//! Placeholder until the bare driver's side is written.
+fn main() {}

@@ -1,0 +1,265 @@
+//! The engine: callers' calls go to the worker's thread, everything that waits or mends to the keeper's.
+use crate::{
+    config::{Config, MAX_TTL, MIN_TTL},
+    error::{Fault, translate},
+    keeper::{Keeper, Order, Turned},
+    session::{Own, Shared, public},
+    wire::{
+        acquire::{Entered, enter},
+        look::{inspect, list},
+        open::{connect, prepare},
+        release::{force, release},
+        time::{HostTime, wall_micros},
+    },
+    worker::{Worker, session_gone},
+};
+use async_trait::async_trait;
+use fencelock_core::{
+    Busy, Capabilities, Engine, EngineInfo, Error, ErrorKind, Fencing, Grant, Lease, Listing, Name, Ordering, Outcome,
+    Page, Released, Renewed, Reports, Request, Result, Status, TakenAway, Token, Waiting,
+};
+use std::{
+    fs,
+    os::fd::OwnedFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+use tokio::sync::oneshot;
+
+/// Locks of one host, in one SQLite file.
+#[derive(Debug)]
+pub struct SqliteEngine {
+    info: EngineInfo,
+    shared: Arc<Shared>,
+    worker: Worker,
+    keeper: Keeper,
+}
+
+impl SqliteEngine {
+    /// Opens the database of a `sqlite:` URL.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and `InvalidConfig` for the URL.
+    pub fn from_url(url: &str) -> Result<Self> {
+        Self::open(Config::from_url(url)?)
+    }
+    /// Opens the database, making it and its folder when they are not there. Blocks for some milliseconds; longer, at most
+    /// 5 s, when another process is inside a transaction.
+    ///
+    /// # Errors
+    /// `InvalidConfig`, `PermissionDenied`, `Unsupported` (the file system), `LayoutMismatch`, `Unreachable`.
+    pub fn open(config: Config) -> Result<Self> {
+        let time = HostTime::read()?;
+        let database = place(&config)?;
+        let conn = connect(&database, config.sync_full)?;
+        prepare(&conn, &database, &time.boot)?;
+        // Links were resolved in the folder; the file itself may be one, and only now it is certainly there.
+        let database = fs::canonicalize(&database).unwrap_or(database);
+        let mut folder = database.clone().into_os_string();
+        folder.push(".d");
+        let endpoint = database.display().to_string();
+        let info = EngineInfo {
+            scheme: "sqlite",
+            endpoint: endpoint.as_str().into(),
+            url: config.url(&database).map(Into::into),
+            layout: "native",
+            capabilities: Capabilities {
+                fencing: Fencing::Durable,
+                ordering: Ordering::Fifo,
+                waiting: Waiting::Push,
+                taken_away: TakenAway::Pushed,
+                ttl_per_hold: true,
+                renew_batch: usize::MAX,
+                min_ttl: MIN_TTL,
+                max_ttl: MAX_TTL,
+                drift: 0.0,
+            },
+            default_ttl: config.ttl,
+        };
+        let no_thread = |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no threads to be had").because(e);
+        let shared = Shared::new(config, database, PathBuf::from(folder), time).map_err(no_thread)?;
+        let shared = Arc::new(shared);
+        let worker = Worker::start(conn, shared.clone()).map_err(no_thread)?;
+        let keeper = Keeper::start(shared.clone()).map_err(no_thread)?;
+        Ok(Self { info, shared, worker, keeper })
+    }
+    fn fault(&self, operation: &'static str, fault: Fault) -> Error {
+        match fault {
+            Fault::Sql(e) => translate(operation, &self.shared.database, e),
+            Fault::Mark(_) | Fault::SessionGone => session_gone(operation),
+        }
+    }
+    /// The session, once it is open. The keeper tries for some seconds, and then says why there is none.
+    async fn session(&self) -> Result<i64> {
+        let mut opened = self.shared.opened.subscribe();
+        let state = opened.wait_for(Option::is_some).await.map(|state| state.clone());
+        match state {
+            Ok(Some(Ok(session))) => Ok(session),
+            Ok(Some(Err(why))) => Err(Error::new(ErrorKind::Unreachable, "lock", why)),
+            _ => Err(session_gone("lock")),
+        }
+    }
+    fn granted(&self, request: &Request, session: i64, lock: i64, token: i64) -> Result<Outcome> {
+        let token = Token::new(token).ok_or_else(|| Error::new(ErrorKind::Protocol, "lock", "a token is not positive"))?;
+        Ok(Outcome::Granted(Grant {
+            name: request.name().clone(),
+            claim: request.claim(),
+            hold: request.hold(),
+            token,
+            ttl: request.ttl(),
+            lease: Lease::Session(public(session)),
+            server_micros: wall_micros(),
+            place: Some(format!("fencelock_lock.id={lock}").into()),
+        }))
+    }
+    async fn order<T>(&self, order: Order, rx: oneshot::Receiver<Result<T, Fault>>, operation: &'static str) -> Result<T> {
+        let sent = self.keeper.send(order);
+        let answer = if sent { rx.await.unwrap_or(Err(Fault::SessionGone)) } else { Err(Fault::SessionGone) };
+        answer.map_err(|fault| self.fault(operation, fault))
+    }
+}
+
+#[async_trait]
+impl Engine for SqliteEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+    async fn acquire(&self, request: &Request) -> Result<Outcome> {
+        let session = tokio::select! {
+            session = self.session() => session?,
+            () = request.stopped() => return Ok(Outcome::Busy(Busy::default())),
+        };
+        let wish = request.clone();
+        match self.worker.write(move |scope| enter(scope, &wish, session)).await {
+            Ok(Entered::Granted { lock, token }) => self.granted(request, session, lock, token),
+            Ok(Entered::Busy(busy)) => Ok(Outcome::Busy(busy)),
+            Ok(Entered::Stopped) => Ok(Outcome::Busy(Busy::default())),
+            Ok(Entered::OtherKind(kind)) => {
+                let other = Error::new(ErrorKind::KindMismatch, "lock", format!("it is a {kind} now"));
+                Err(other.with("name", request.name()).hint("use another name"))
+            }
+            Ok(Entered::Queued { lock, busy }) => {
+                request.queued(busy.clone());
+                let (reply, rx) = oneshot::channel();
+                self.keeper.send(Order::Wait { request: request.clone(), session, lock, reply });
+                let turned = tokio::select! {
+                    turned = rx => turned,
+                    () = request.stopped() => return Ok(Outcome::Busy(busy)),
+                };
+                match turned {
+                    Ok(Ok(Turned::Granted { lock, token })) => self.granted(request, session, lock, token),
+                    Ok(Ok(Turned::Stopped)) => Ok(Outcome::Busy(busy)),
+                    Ok(Ok(Turned::Displaced)) => Ok(Outcome::Displaced),
+                    Ok(Err(fault)) => Err(self.fault("lock", fault)),
+                    Err(_) => Err(session_gone("lock")),
+                }
+            }
+            Err(Fault::SessionGone) => {
+                // The keeper's next heartbeat would notice; a client that holds nothing has none.
+                self.keeper.send(Order::Check);
+                Ok(Outcome::Displaced)
+            }
+            Err(fault) => Err(self.fault("lock", fault)),
+        }
+    }
+    async fn withdraw(&self, request: &Request) -> Result<()> {
+        let (reply, rx) = oneshot::channel();
+        self.order(Order::Withdraw { request: request.clone(), reply }, rx, "withdraw").await
+    }
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
+        let (reply, rx) = oneshot::channel();
+        self.order(Order::Renew { grants: grants.to_vec(), reply }, rx, "renew").await
+    }
+    async fn release(&self, grant: &Grant) -> Result<Released> {
+        let (name, hold, token) = (grant.name.clone(), grant.hold, grant.token.get());
+        // No heartbeat looks for it from here on.
+        let lock = self.shared.drop_hold(hold).map(|own: Own| own.lock);
+        let answer = self.worker.write(move |scope| release(scope, lock, name.as_str(), hold, token)).await;
+        answer.map_err(|fault| self.fault("release", fault))
+    }
+    async fn run(&self, reports: &Reports) -> Result<()> {
+        if !self.keeper.send(Order::Attend(reports.clone())) {
+            return Err(Error::new(ErrorKind::Closed, "run", "the engine was closed"));
+        }
+        // The thread does it all.
+        std::future::pending().await
+    }
+    async fn inspect(&self, name: &Name) -> Result<Status> {
+        let name = name.clone();
+        let answer = self.worker.read(move |scope| inspect(scope, &name)).await;
+        answer.map_err(|fault| self.fault("status", fault))
+    }
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        let (prefix, page) = (prefix.to_owned(), page.clone());
+        let answer = self.worker.read(move |scope| list(scope, &prefix, &page)).await;
+        answer.map_err(|fault| self.fault("list", fault))
+    }
+    async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
+        let name = name.clone();
+        let answer = self.worker.write(move |scope| force(scope, name.as_str(), token.get())).await;
+        answer.map_err(|fault| self.fault("release", fault))
+    }
+    fn lifeline(&self) -> Result<OwnedFd> {
+        let none = || Error::new(ErrorKind::Unreachable, "lifeline", "no session is open");
+        match self.shared.lifeline() {
+            Some(fd) => fd.map_err(|e| none().because(e)),
+            None => Err(none()),
+        }
+    }
+    async fn close(&self) -> Result<()> {
+        let (reply, rx) = oneshot::channel();
+        if self.keeper.send(Order::Close { reply }) {
+            let _ = rx.await;
+        }
+        Ok(())
+    }
+}
+
+/// Where the database is, with its folder made and looked at: before SQLite opens it, and by stat alone (SAFETY E4a).
+fn place(config: &Config) -> Result<PathBuf> {
+    let path = std::path::absolute(&config.path).unwrap_or_else(|_| config.path.clone());
+    let refuse = |kind, what: &str| Error::new(kind, "connect", what).with("database", path.display());
+    let (Some(folder), Some(file)) = (path.parent(), path.file_name()) else {
+        return Err(refuse(ErrorKind::InvalidConfig, "this is no path of a file").hint("write sqlite:/folder/locks.db"));
+    };
+    let by_errno = |e: std::io::Error| {
+        let kind = match e.kind() {
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::PermissionDenied,
+            _ => ErrorKind::InvalidConfig,
+        };
+        refuse(kind, "its folder cannot be made").because(e).hint("give a path that this user can write, with --url sqlite:PATH or FENCELOCK_URL")
+    };
+    check_filesystem(config, folder, &path)?;
+    fs::create_dir_all(folder).map_err(by_errno)?;
+    let folder = fs::canonicalize(folder).map_err(by_errno)?;
+    let path = folder.join(file);
+    if path.is_dir() {
+        return Err(refuse(ErrorKind::InvalidConfig, "this is a folder").hint("name a file in it, for example locks.db"));
+    }
+    let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+    check_filesystem(config, target.parent().unwrap_or(&folder), &target)?;
+    Ok(path)
+}
+/// Locks and shared memory of files work on these. On NFS, SMB, 9p and FUSE they do not, or not between hosts.
+fn check_filesystem(config: &Config, folder: &Path, path: &Path) -> Result<()> {
+    const GOOD: [(u64, &str); 8] = [
+        (0xef53, "ext"),
+        (0x5846_5342, "xfs"),
+        (0x9123_683e, "btrfs"),
+        (0x2fc1_2fc1, "zfs"),
+        (0xf2f5_2010, "f2fs"),
+        (0xca45_1a4e, "bcachefs"),
+        (0x0102_1994, "tmpfs"),
+        (0x794c_7630, "overlayfs"),
+    ];
+    let there = folder.ancestors().find(|folder| folder.exists());
+    let Some(Ok(stat)) = there.map(rustix::fs::statfs) else { return Ok(()) };
+    let magic = u64::from_ne_bytes(i64::from(stat.f_type).to_ne_bytes()) & 0xffff_ffff;
+    if config.trust_filesystem || GOOD.iter().any(|(good, _)| *good == magic) {
+        return Ok(());
+    }
+    let message = format!("file locks cannot be relied on there (file system {magic:#x})");
+    Err(Error::new(ErrorKind::Unsupported, "connect", message)
+        .with("database", path.display())
+        .hint("give a path on a local disk, use an engine over the network, or add ?filesystem=trust"))
+}

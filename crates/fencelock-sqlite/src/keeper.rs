@@ -1,0 +1,429 @@
+//! The keeper's thread: it opens the session, beats, hears the doorbell, and takes the lock for whoever's turn has come. So a
+//! blocked runtime of the user delays no heartbeat and costs nobody a hand-over.
+use crate::{
+    error::{Fault, translate},
+    session::{
+        Shared,
+        doorbell::{self, CHECK_HOLDS},
+        liveness::{self, Rights},
+        watches::Watches,
+    },
+    wire::{
+        acquire::{Entered, enter},
+        look::{Look, look},
+        open::{connect, dead_ones, needs_retiring, register, retire, sweep},
+        release::withdraw,
+        scope::{Scope, read, write},
+    },
+};
+use fencelock_core::{BootClock, Clock, Error, Grant, HoldId, Renewed, Reports, Request, Result};
+use rusqlite::Connection;
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime},
+};
+use std::{
+    collections::HashMap,
+    os::fd::OwnedFd,
+    sync::{Arc, mpsc},
+    thread,
+};
+use tokio::sync::oneshot;
+
+/// After an event of inotify the lock on the file is still held for a moment: look again after these.
+const ECHOES: [i64; 3] = [1_000_000, 5_000_000, 20_000_000];
+/// What cannot be opened is tried again this much later.
+const AGAIN: i64 = 100_000_000;
+
+pub(crate) enum Order {
+    /// Core attends: open a session.
+    Attend(Reports),
+    /// This request has a place in the queue of this lock.
+    Wait { request: Request, session: i64, lock: i64, reply: oneshot::Sender<Result<Turned, Fault>> },
+    Withdraw { request: Request, reply: oneshot::Sender<Result<(), Fault>> },
+    /// Somebody found the session's row gone.
+    Check,
+    Renew { grants: Vec<Grant>, reply: oneshot::Sender<Result<Vec<Renewed>, Fault>> },
+    Close { reply: oneshot::Sender<()> },
+}
+/// How a wait ended.
+pub(crate) enum Turned {
+    Granted { lock: i64, token: i64 },
+    Stopped,
+    Displaced,
+}
+struct Wait {
+    request: Request,
+    session: i64,
+    lock: i64,
+    reply: oneshot::Sender<Result<Turned, Fault>>,
+    watching: Option<i64>,
+    next: i64,
+    echoes: usize,
+}
+
+/// Sends orders to the thread.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    orders: mpsc::Sender<Order>,
+    shared: Arc<Shared>,
+}
+impl Keeper {
+    pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<Self> {
+        let (orders, inbox) = mpsc::channel();
+        let ours = shared.clone();
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let watches = Watches::new();
+        let spawn = move || {
+            Thread { shared: ours, inbox, timer, watches, waits: HashMap::new(), conn: None, bell: None, retry: 0 }.serve();
+        };
+        thread::Builder::new().name("fencelock-turn".into()).spawn(spawn)?;
+        Ok(Self { orders, shared })
+    }
+    pub(crate) fn send(&self, order: Order) -> bool {
+        let sent = self.orders.send(order).is_ok();
+        self.shared.wake_keeper();
+        sent
+    }
+}
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // The channel closes with us; the thread has to look.
+        let (reply, _) = oneshot::channel();
+        let _ = self.orders.send(Order::Close { reply });
+        self.shared.wake_keeper();
+    }
+}
+
+struct Thread {
+    shared: Arc<Shared>,
+    inbox: mpsc::Receiver<Order>,
+    timer: OwnedFd,
+    watches: Watches,
+    waits: HashMap<HoldId, Wait>,
+    conn: Option<Connection>,
+    bell: Option<OwnedFd>,
+    /// When to try again to open a session; 0: nobody attends yet, `i64::MAX`: it is open.
+    retry: i64,
+}
+impl Thread {
+    fn serve(mut self) {
+        loop {
+            while let Ok(order) = self.inbox.try_recv() {
+                if let Order::Close { reply } = order {
+                    self.close();
+                    let _ = reply.send(());
+                    return;
+                }
+                self.obey(order);
+            }
+            let now = self.shared.time.now();
+            if self.retry > 0 && now >= self.retry {
+                self.open();
+            }
+            if now >= self.shared.next_beat() {
+                self.beat();
+            }
+            self.look_due();
+            self.sleep();
+        }
+    }
+    fn obey(&mut self, order: Order) {
+        match order {
+            Order::Attend(reports) => {
+                self.shared.attend(reports);
+                self.retry = 1;
+            }
+            Order::Wait { request, session, lock, reply } => {
+                let wait = Wait { request, session, lock, reply, watching: None, next: 0, echoes: 0 };
+                self.waits.insert(wait.request.hold(), wait);
+            }
+            Order::Withdraw { request, reply } => {
+                if let Some(wait) = self.waits.remove(&request.hold()) {
+                    self.end(wait, Ok(Turned::Stopped));
+                }
+                let (name, hold) = (request.name().as_str(), request.hold());
+                let done = self.write(|scope| withdraw(scope, name, hold));
+                if done.is_ok() {
+                    self.shared.drop_hold(hold);
+                }
+                let _ = reply.send(done);
+            }
+            Order::Check => self.beat(),
+            Order::Renew { grants, reply } => {
+                let _ = reply.send(self.renew(&grants));
+            }
+            Order::Close { .. } => {}
+        }
+    }
+    fn connection(&mut self) -> Result<&Connection> {
+        if self.conn.is_none() {
+            self.conn = Some(connect(&self.shared.database, self.shared.config.sync_full)?);
+        }
+        match &self.conn {
+            Some(conn) => Ok(conn),
+            None => unreachable!("it was just put there"),
+        }
+    }
+    fn write<T>(&mut self, op: impl FnMut(&Scope<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
+        let shared = self.shared.clone();
+        match self.connection() {
+            Ok(conn) => write(conn, &shared, op),
+            Err(_) => Err(Fault::SessionGone),
+        }
+    }
+
+    /// A session: files first, locked, then the row, so nobody finds a row whose file is not locked.
+    fn open(&mut self) {
+        match self.try_open() {
+            Ok(()) => {
+                self.retry = i64::MAX;
+                self.tidy();
+            }
+            Err(error) => {
+                self.shared.failed(&error);
+                self.retry = self.shared.time.now() + AGAIN;
+            }
+        }
+    }
+    fn try_open(&mut self) -> Result<()> {
+        if self.shared.is_replaced() {
+            return Err(replaced(&self.shared));
+        }
+        let no_files = |e: rustix::io::Errno, shared: &Shared| {
+            let refused = matches!(e, rustix::io::Errno::ACCESS | rustix::io::Errno::PERM | rustix::io::Errno::ROFS);
+            let kind = if refused { fencelock_core::ErrorKind::PermissionDenied } else { fencelock_core::ErrorKind::Unreachable };
+            Error::new(kind, "connect", "a session's files cannot be made")
+                .with("folder", shared.folder.display())
+                .because(std::io::Error::from(e))
+                .hint("the folder beside the database must be writable for this user")
+        };
+        let shared = self.shared.clone();
+        let rights = Rights::of(&shared.database).map_err(|e| no_files(e, &shared))?;
+        liveness::make_folder(&shared.folder, rights).map_err(|e| no_files(e, &shared))?;
+        let (id, live, bell) = loop {
+            let id = random_id()?;
+            if let Some((live, bell)) = liveness::make(&shared.folder, id, rights).map_err(|e| no_files(e, &shared))? {
+                break (id, live, bell);
+            }
+        };
+        let sent_at = BootClock.now();
+        let database = shared.database.clone();
+        let beat = match self.connection().map(|conn| write(conn, &shared, |scope| register(scope, id))) {
+            Ok(Ok(beat)) => beat,
+            failed => {
+                liveness::remove(&shared.folder, id);
+                return Err(match failed {
+                    Err(error) => error,
+                    Ok(Err(Fault::Sql(e))) => translate("connect", &database, e),
+                    Ok(_) => crate::worker::session_gone("connect"),
+                });
+            }
+        };
+        self.bell = Some(bell);
+        shared.open(id, live, beat, sent_at);
+        Ok(())
+    }
+    /// Whoever opens a session buries the dead, and once an hour the idle. Nothing waits for it, and nothing needs it.
+    fn tidy(&mut self) {
+        let (shared, Some(own)) = (self.shared.clone(), self.shared.session()) else { return };
+        let Ok(conn) = self.connection() else { return };
+        if let Ok(dead) = read(conn, &shared, |scope| dead_ones(scope, own))
+            && !dead.is_empty()
+        {
+            let _ = write(conn, &shared, |scope| sweep(scope, &dead));
+        }
+        if read(conn, &shared, needs_retiring).unwrap_or(false) {
+            let _ = write(conn, &shared, retire);
+        }
+    }
+    fn beat(&mut self) {
+        let Some(session) = self.shared.session() else { return };
+        if self.shared.is_replaced() {
+            self.lose_session();
+            return;
+        }
+        match self.write(|scope| scope.verify(session).and_then(|()| scope.beat(session))) {
+            Ok(()) => {}
+            Err(Fault::SessionGone) => self.lose_session(),
+            // Busy, or a full disk: tried again soon, and meanwhile the holds run out by themselves.
+            Err(_) => self.retry_beat(),
+        }
+    }
+    fn retry_beat(&self) {
+        self.shared.postpone_beat(self.shared.time.now() + AGAIN / 4);
+    }
+    /// Somebody ended it: the holds are lost, the waits begin anew.
+    fn lose_session(&mut self) {
+        if let Some(id) = self.shared.end() {
+            liveness::remove(&self.shared.folder, id);
+        }
+        self.bell = None;
+        for (_, wait) in std::mem::take(&mut self.waits) {
+            self.end(wait, Ok(Turned::Displaced));
+        }
+        if self.shared.is_replaced() {
+            self.conn = None;
+        }
+        self.retry = 1;
+    }
+    fn renew(&mut self, grants: &[Grant]) -> Result<Vec<Renewed>, Fault> {
+        let session = self.shared.session().ok_or(Fault::SessionGone)?;
+        let sent_at = BootClock.now();
+        self.write(|scope| scope.verify(session).and_then(|()| scope.beat(session)))?;
+        let held = self.shared.held();
+        let lost = Renewed::Lost(fencelock_core::LossReason::TakenOver);
+        let answer = |grant: &Grant| if held.contains(&grant.hold) { Renewed::Extended { sent_at } } else { lost };
+        Ok(grants.iter().map(answer).collect())
+    }
+
+    fn look_due(&mut self) {
+        let now = self.shared.time.now();
+        let due: Vec<HoldId> = self.waits.iter().filter(|(_, wait)| wait.next <= now).map(|(hold, _)| *hold).collect();
+        for hold in due {
+            if let Some(wait) = self.waits.remove(&hold) {
+                self.look(wait);
+            }
+        }
+    }
+    /// Looks, and acts when there is something to do. Watch first, then test: so a look that changes what is watched is done
+    /// again.
+    fn look(&mut self, mut wait: Wait) {
+        let shared = self.shared.clone();
+        let mut acted = false;
+        loop {
+            if wait.request.is_stopped() || wait.reply.is_closed() {
+                return self.end(wait, Ok(Turned::Stopped));
+            }
+            let (lock, hold) = (wait.lock, wait.request.hold());
+            let seen = match self.connection() {
+                Ok(conn) => read(conn, &shared, |scope| look(scope, lock, hold)),
+                Err(_) => Err(Fault::SessionGone),
+            };
+            let now = shared.time.now();
+            match seen {
+                Ok(Look::Rest { watch, next }) if watch == wait.watching => {
+                    let echo = ECHOES.get(wait.echoes).map_or(i64::MAX, |after| now + after);
+                    wait.echoes = wait.echoes.saturating_add(1);
+                    wait.next = next.min(echo).max(now + 1);
+                    self.waits.insert(hold, wait);
+                    return;
+                }
+                Ok(Look::Rest { watch, .. }) => self.watch(&mut wait, watch),
+                Ok(Look::Act) if acted => {
+                    // Somebody was buried or passed and it is still not this one's turn: not now.
+                    wait.next = now + 1_000_000;
+                    self.waits.insert(hold, wait);
+                    return;
+                }
+                Ok(Look::Act) => {
+                    let (request, session) = (wait.request.clone(), wait.session);
+                    match self.write(|scope| enter(scope, &request, session)) {
+                        Ok(Entered::Granted { lock, token }) => {
+                            return self.end(wait, Ok(Turned::Granted { lock, token }));
+                        }
+                        Ok(Entered::Queued { .. }) => acted = true,
+                        Ok(Entered::Stopped) => return self.end(wait, Ok(Turned::Stopped)),
+                        Ok(Entered::Busy(_) | Entered::OtherKind(_)) => return self.end(wait, Ok(Turned::Displaced)),
+                        Err(Fault::SessionGone) => {
+                            self.waits.insert(hold, wait);
+                            return self.lose_session();
+                        }
+                        Err(_) => {
+                            wait.next = now + AGAIN / 4;
+                            self.waits.insert(hold, wait);
+                            return;
+                        }
+                    }
+                }
+                Ok(Look::Gone) => return self.end(wait, Ok(Turned::Displaced)),
+                Err(_) => {
+                    wait.next = now + AGAIN;
+                    self.waits.insert(hold, wait);
+                    return;
+                }
+            }
+        }
+    }
+    fn watch(&mut self, wait: &mut Wait, session: Option<i64>) {
+        if let Some(session) = session {
+            self.watches.add(&self.shared.folder, session);
+        }
+        if let Some(before) = std::mem::replace(&mut wait.watching, session) {
+            self.watches.remove(before);
+        }
+        // Nothing has happened yet: no echoes.
+        wait.echoes = ECHOES.len();
+    }
+    fn end(&mut self, wait: Wait, how: Result<Turned, Fault>) {
+        if let Some(watched) = wait.watching {
+            self.watches.remove(watched);
+        }
+        let _ = wait.reply.send(how);
+    }
+
+    fn sleep(&mut self) {
+        let waits = self.waits.values().map(|wait| wait.next).min().unwrap_or(i64::MAX);
+        let retry = if self.retry > 0 { self.retry } else { i64::MAX };
+        let until = waits.min(retry).min(self.shared.next_beat());
+        let heard = self.shared.sleep(until).then(|| self.poll(until));
+        // From here on nobody needs to wake us: we are awake.
+        let _ = self.shared.sleep(i64::MIN);
+        let Some((rung, closed)) = heard else { return };
+        if rung.contains(&CHECK_HOLDS) {
+            self.beat();
+        }
+        let now = self.shared.time.now();
+        for wait in self.waits.values_mut() {
+            let hit = wait.watching.is_some_and(|session| closed.contains(&session));
+            if hit || rung.contains(&wait.lock) {
+                (wait.next, wait.echoes) = (now, 0);
+            }
+        }
+    }
+    /// What rang, and whose file was closed.
+    fn poll(&mut self, until: i64) -> (Vec<i64>, Vec<i64>) {
+        set(&self.timer, &self.shared, until);
+        let mut fds = vec![PollFd::new(&self.shared.bell, PollFlags::IN), PollFd::new(&self.timer, PollFlags::IN)];
+        fds.extend(self.bell.iter().map(|bell| PollFd::new(bell, PollFlags::IN)));
+        fds.extend(self.watches.fd.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        // An interrupted sleep is a short one.
+        let _ = poll(&mut fds, None);
+        let mut count = [0u8; 8];
+        let _ = rustix::io::read(&self.shared.bell, &mut count);
+        let _ = rustix::io::read(&self.timer, &mut count);
+        let rung = self.bell.as_ref().map(doorbell::heard).unwrap_or_default();
+        (rung, self.watches.events())
+    }
+
+    /// Gives up the session: its rows, then its files, then the lock.
+    fn close(&mut self) {
+        for (_, wait) in std::mem::take(&mut self.waits) {
+            self.end(wait, Ok(Turned::Stopped));
+        }
+        let Some(id) = self.shared.session() else { return };
+        let _ = self.write(|scope| scope.bury(id, None));
+        self.shared.end();
+    }
+}
+fn set(timer: &OwnedFd, shared: &Shared, until: i64) {
+    // Our clock is the host's; the timer's is this namespace's.
+    let ahead = u64::try_from(until.saturating_sub(shared.time.now())).unwrap_or(0);
+    let at = if until == i64::MAX { 0 } else { BootClock.now().as_nanos().saturating_add(ahead).max(1) };
+    let seconds = i64::try_from(at / 1_000_000_000).unwrap_or(i64::MAX);
+    let value = Timespec { tv_sec: seconds, tv_nsec: i64::try_from(at % 1_000_000_000).unwrap_or(0) };
+    let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+    let _ = timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &once);
+}
+fn random_id() -> Result<i64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|e| {
+        Error::new(fencelock_core::ErrorKind::Unreachable, "connect", "the system has no random numbers").because(e.to_string())
+    })?;
+    Ok(i64::from_ne_bytes(bytes) & i64::MAX)
+}
+fn replaced(shared: &Shared) -> Error {
+    Error::new(fencelock_core::ErrorKind::Unreachable, "connect", "the database file was removed or replaced")
+        .with("database", shared.database.display())
+        .hint("connect again; what was held through the old file is lost")
+}

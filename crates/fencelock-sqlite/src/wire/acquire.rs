@@ -1,0 +1,163 @@
+//! Claim, or queue: one transaction, asked again by everybody whose turn may have come.
+use super::{
+    judge::{Standing, clear, observe, waiters},
+    scope::{Scope, next_token},
+    sql,
+    time::wall_micros,
+};
+use crate::{
+    error::Fault,
+    session::{Own, nanos},
+};
+use fencelock_core::{Busy, Holder, Request};
+
+/// A waiter that is alive and does not take a free lock is passed after this long, for each one that is passed (SAFETY E4).
+pub(crate) const TURN: i64 = 250_000_000;
+
+pub(crate) enum Entered {
+    Granted { lock: i64, token: i64 },
+    Queued { lock: i64, busy: Busy },
+    Busy(Busy),
+    OtherKind(String),
+    /// Nobody wants it any more.
+    Stopped,
+}
+
+/// The lock's row.
+pub(crate) struct LockRow {
+    pub(crate) id: i64,
+    pub(crate) kind: String,
+    pub(crate) fence: i64,
+    pub(crate) freed: i64,
+}
+pub(crate) fn find(scope: &Scope<'_>, name: &str) -> rusqlite::Result<Option<LockRow>> {
+    scope.first(sql::LOCK, (&scope.shared.config.namespace, name), |row| {
+        Ok(LockRow { id: row.get(0)?, kind: row.get(1)?, fence: row.get(2)?, freed: row.get(3)? })
+    })
+}
+
+/// *Invariant (SAFETY A2, A3):* the stop is looked at inside the write transaction. Core fires it before it withdraws, and
+/// SQLite puts write transactions in one order: either this one comes first, and the withdrawal finds what it wrote; or it
+/// comes after, and sees the stop. So no window of time is needed, and no second withdrawal.
+pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Result<Entered, Fault> {
+    if request.is_stopped() {
+        return Ok(Entered::Stopped);
+    }
+    let kind = request.claim().kind().to_string();
+    let Some(lock) = find(scope, request.name().as_str())? else {
+        let params = (&scope.shared.config.namespace, request.name().as_str(), &kind, wall_micros() / 1_000_000);
+        scope.execute(sql::LOCK_INSERT, params)?;
+        let lock = LockRow { id: scope.conn.last_insert_rowid(), kind, fence: 0, freed: 0 };
+        return grant(scope, request, session, &lock, false);
+    };
+    let live = clear(scope, lock.id)?;
+    if let Some((mine, _)) = live.iter().find(|(row, _)| row.hold == request.hold()) {
+        // A repeat: its lease starts anew, in this transaction (SAFETY G1).
+        scope.beat(session)?;
+        return Ok(Entered::Granted { lock: lock.id, token: mine.token });
+    }
+    if lock.kind != kind {
+        if !live.is_empty() || waiting(scope, lock.id)? > 0 {
+            return Ok(Entered::OtherKind(lock.kind));
+        }
+        scope.execute(sql::LOCK_KIND, (lock.id, &kind))?;
+    }
+    let holder = live.first().map(|(row, until)| row.public(scope.now, *until));
+    let line = Line::read(scope, &lock, request, holder.is_none())?;
+    if holder.is_none() && line.my_turn {
+        for place in &line.passed {
+            scope.execute(sql::WAITER_TAIL, (lock.id, place))?;
+        }
+        return grant(scope, request, session, &lock, line.queued);
+    }
+    let busy = Busy { holder, ahead: u32::try_from(line.ahead).ok() };
+    if !request.wait() {
+        return Ok(Entered::Busy(busy));
+    }
+    if !line.queued {
+        let (hold, ttl) = (request.hold().to_bytes(), nanos(request.ttl()));
+        scope.execute(sql::WAITER_INSERT, (lock.id, hold, session, ttl, scope.now, request.note()))?;
+        // Without its session's row it would be nobody's.
+        if scope.first(sql::SESSION_LAST, [session], |_| Ok(()))?.is_none() {
+            return Err(Fault::SessionGone);
+        }
+    }
+    Ok(Entered::Queued { lock: lock.id, busy })
+}
+
+/// The queue, as far as it matters to one request.
+struct Line {
+    /// It has a place already.
+    queued: bool,
+    ahead: usize,
+    my_turn: bool,
+    /// Places of those who are alive and let their turn go by.
+    passed: Vec<i64>,
+}
+impl Line {
+    /// Only when the lock is free are those ahead judged: the dead are buried, the sleeping are passed.
+    fn read(scope: &Scope<'_>, lock: &LockRow, request: &Request, free: bool) -> Result<Self, Fault> {
+        let all = waiters(scope, lock.id, -1)?;
+        let mine = all.iter().position(|row| row.hold == request.hold());
+        let before = &all[..mine.unwrap_or(all.len())];
+        let mut line = Self { queued: mine.is_some(), ahead: before.len(), my_turn: free, passed: Vec::new() };
+        if !free || before.is_empty() {
+            return Ok(line);
+        }
+        let mut freed = lock.freed;
+        if freed == 0 || freed > scope.now {
+            // It fell free in this transaction.
+            let since = scope.first("SELECT freed FROM fencelock_lock WHERE id = ?1", [lock.id], |row| row.get(0))?;
+            freed = since.filter(|at: &i64| *at > 0 && *at <= scope.now).unwrap_or(scope.now);
+            scope.execute(sql::LOCK_FREED, (lock.id, freed))?;
+        }
+        for row in before {
+            match row.stands(scope) {
+                Standing::Dead(file) => {
+                    scope.bury(row.session, file)?;
+                    line.ahead -= 1;
+                    continue;
+                }
+                Standing::Expired(_) => {
+                    scope.execute(sql::WAITER_DELETE, (lock.id, row.hold.to_bytes()))?;
+                    line.ahead -= 1;
+                    continue;
+                }
+                Standing::Unseen => observe(scope, row.session)?,
+                Standing::Good(_) => {}
+            }
+            let turns = i64::try_from(line.passed.len() + 1).unwrap_or(i64::MAX);
+            if scope.now < freed.saturating_add(TURN.saturating_mul(turns)) {
+                line.my_turn = false;
+                break;
+            }
+            line.passed.push(row.place);
+        }
+        Ok(line)
+    }
+}
+pub(crate) fn waiting(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<i64> {
+    Ok(scope.first(sql::WAITING, [lock], |row| row.get(0))?.unwrap_or(0))
+}
+
+fn grant(scope: &Scope<'_>, request: &Request, session: i64, lock: &LockRow, queued: bool) -> Result<Entered, Fault> {
+    let floor = request.floor().map_or(0, |token| token.get());
+    let token = next_token(scope, lock.fence, floor)?;
+    let (hold, ttl) = (request.hold().to_bytes(), nanos(request.ttl()));
+    let cap = request.max_hold().map_or(i64::MAX, |d| scope.now.saturating_add(nanos(d)).saturating_add(ttl));
+    let kind = request.claim().kind().to_string();
+    scope.execute(sql::LOCK_GRANT, (lock.id, &kind, token, wall_micros() / 1_000_000))?;
+    let row = (lock.id, hold, session, token, ttl, cap, scope.now, request.note());
+    scope.execute(sql::HOLDER_INSERT, row)?;
+    if queued {
+        scope.execute(sql::WAITER_DELETE, (lock.id, hold))?;
+    }
+    scope.granted(session, request.hold(), Own { lock: lock.id, ttl })?;
+    scope.beat(session)?;
+    Ok(Entered::Granted { lock: lock.id, token })
+}
+
+/// Somebody who is in the way, for those who only ask.
+pub(crate) fn in_the_way(live: Vec<Holder>) -> Option<Holder> {
+    live.into_iter().next()
+}

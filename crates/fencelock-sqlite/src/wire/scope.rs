@@ -1,0 +1,278 @@
+//! One transaction: what it is made with, what it leaves to do after its commit, and how it is begun and ended.
+use super::{sql, time::wall_micros};
+use crate::{
+    error::Fault,
+    session::{
+        Own, Shared,
+        doorbell::{self, CHECK_HOLDS},
+        liveness,
+    },
+};
+use fencelock_core::{BootClock, Clock, HoldId, Moment};
+use rusqlite::{CachedStatement, Connection, Params, Row};
+use std::{
+    cell::{Cell, RefCell},
+    os::fd::OwnedFd,
+    time::{Duration, Instant},
+};
+
+/// A transaction under way.
+pub(crate) struct Scope<'a> {
+    pub(crate) conn: &'a Connection,
+    pub(crate) shared: &'a Shared,
+    /// Read after the transaction began: nothing that is written comes later than it seems to.
+    pub(crate) now: i64,
+    beaten: Cell<Option<i64>>,
+    effects: RefCell<Effects>,
+}
+/// What happens after the commit, and only then.
+#[derive(Default)]
+struct Effects {
+    granted: Vec<HoldId>,
+    lost: Vec<HoldId>,
+    rings: Vec<(i64, Vec<i64>)>,
+    corpses: Vec<(i64, Option<OwnedFd>)>,
+}
+
+impl<'a> Scope<'a> {
+    fn new(conn: &'a Connection, shared: &'a Shared) -> Self {
+        let now = shared.time.now();
+        Self { conn, shared, now, beaten: Cell::new(None), effects: RefCell::default() }
+    }
+    pub(crate) fn statement(&self, sql: &str) -> rusqlite::Result<CachedStatement<'a>> {
+        self.conn.prepare_cached(sql)
+    }
+    pub(crate) fn execute(&self, sql: &str, params: impl Params) -> rusqlite::Result<usize> {
+        self.statement(sql)?.execute(params)
+    }
+    /// The first row, if there is one.
+    pub(crate) fn first<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnOnce(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Option<T>> {
+        let mut statement = self.statement(sql)?;
+        let mut rows = statement.query(params)?;
+        rows.next()?.map(map).transpose()
+    }
+    pub(crate) fn all<T>(
+        &self,
+        sql: &str,
+        params: impl Params,
+        map: impl FnMut(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<Vec<T>> {
+        self.statement(sql)?.query_map(params, map)?.collect()
+    }
+
+    /// The session's heartbeat, once a transaction. *Invariant (SAFETY G1):* it revives nothing. When time enough has passed
+    /// for any hold of ours to have run out, those that have are ended first, and those that somebody took are found missing.
+    pub(crate) fn beat(&self, session: i64) -> Result<(), Fault> {
+        if self.beaten.get().is_some() {
+            return Ok(());
+        }
+        if self.shared.may_have_lapsed(self.now) {
+            self.verify(session)?;
+        }
+        if self.execute(sql::SESSION_BEAT, (session, self.now))? == 0 {
+            return Err(Fault::SessionGone);
+        }
+        self.beaten.set(Some(session));
+        Ok(())
+    }
+    /// Compares what we hold with what is written.
+    pub(crate) fn verify(&self, session: i64) -> Result<(), Fault> {
+        let beat = self.first(sql::SESSION_LAST, [session], |row| row.get::<_, i64>(0))?;
+        let beat = beat.ok_or(Fault::SessionGone)?;
+        let lapsed = self.all(sql::HOLDER_LAPSED, (session, beat, self.now), |row| Ok((row.get(0)?, row.get(1)?)))?;
+        for (lock, end) in lapsed {
+            self.freed(lock, end)?;
+        }
+        let mut missing = self.shared.held();
+        for hold in self.all(sql::HOLDS_OF, [session], |row| row.get::<_, [u8; 16]>(0).map(HoldId::from_bytes))? {
+            missing.retain(|known| *known != hold);
+        }
+        self.effects.borrow_mut().lost.extend(missing);
+        Ok(())
+    }
+    pub(crate) fn granted(&self, session: i64, hold: HoldId, own: Own) -> Result<(), Fault> {
+        if !self.shared.grant(session, hold, own) {
+            return Err(Fault::SessionGone);
+        }
+        self.effects.borrow_mut().granted.push(hold);
+        Ok(())
+    }
+    /// Nobody holds this lock since then: the first of those who wait is rung for.
+    pub(crate) fn freed(&self, lock: i64, since: i64) -> Result<(), Fault> {
+        let next: Vec<i64> = self.all(sql::NEXT, [lock], |row| row.get(0))?;
+        if !next.is_empty() {
+            self.execute(sql::LOCK_FREED, (lock, since))?;
+            self.effects.borrow_mut().rings.push((lock, next));
+        }
+        Ok(())
+    }
+    /// Tells a session to look whether its holds are still there.
+    pub(crate) fn alert(&self, session: i64) {
+        self.effects.borrow_mut().rings.push((CHECK_HOLDS, vec![session]));
+    }
+    /// Removes a dead session with all that it held and waited for. `lock` keeps anybody from taking its file meanwhile.
+    pub(crate) fn bury(&self, session: i64, lock: Option<OwnedFd>) -> Result<(), Fault> {
+        let held: Vec<i64> = self.all(sql::LOCKS_OF, [session], |row| row.get(0))?;
+        self.execute(sql::HOLDERS_BURY, [session])?;
+        self.execute(sql::WAITERS_BURY, [session])?;
+        self.execute(sql::SESSION_DELETE, [session])?;
+        for lock in held {
+            self.freed(lock, self.now)?;
+        }
+        self.effects.borrow_mut().corpses.push((session, lock));
+        Ok(())
+    }
+
+    fn committed(self, sent_at: Moment) {
+        let Effects { lost, rings, corpses, .. } = self.effects.into_inner();
+        match self.beaten.get() {
+            Some(session) => self.shared.beaten(session, self.now, &lost, sent_at),
+            None => self.shared.lost(&lost),
+        }
+        let folder = &self.shared.folder;
+        for (session, lock) in corpses {
+            liveness::remove(folder, session);
+            drop(lock);
+        }
+        for (lock, sessions) in rings {
+            let _ = sessions.into_iter().find(|session| doorbell::ring(folder, *session, lock));
+        }
+    }
+    fn rolled_back(self) {
+        for hold in self.effects.into_inner().granted {
+            self.shared.drop_hold(hold);
+        }
+    }
+}
+
+/// One thing to do inside a write transaction. It may be asked again, in another one, when the first was rolled back.
+pub(crate) trait Task: Send {
+    fn attempt(&mut self, scope: &Scope<'_>) -> Result<(), Fault>;
+    fn finish(self: Box<Self>, end: Result<(), Fault>);
+}
+
+/// Runs `op` in a write transaction of its own, raising the mark of tokens when that is needed.
+pub(crate) fn write<T>(
+    conn: &Connection,
+    shared: &Shared,
+    mut op: impl FnMut(&Scope<'_>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    loop {
+        let sent_at = BootClock.now();
+        conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let scope = Scope::new(conn, shared);
+        match op(&scope).and_then(|value| commit(conn).map(|()| value)) {
+            Ok(value) => {
+                scope.committed(sent_at);
+                return Ok(value);
+            }
+            Err(fault) => {
+                roll_back(conn);
+                scope.rolled_back();
+                match fault {
+                    Fault::Mark(token) => raise_mark(conn, shared, token)?,
+                    fault => return Err(fault),
+                }
+            }
+        }
+    }
+}
+/// Runs several tasks in one transaction; when one of them cannot, each in its own.
+pub(crate) fn write_all(conn: &Connection, shared: &Shared, mut tasks: Vec<Box<dyn Task>>) {
+    if tasks.len() > 1 {
+        let together = |scope: &Scope<'_>| tasks.iter_mut().try_for_each(|task| task.attempt(scope));
+        if once(conn, shared, together).is_ok() {
+            tasks.into_iter().for_each(|task| task.finish(Ok(())));
+            return;
+        }
+    }
+    for mut task in tasks {
+        let end = write(conn, shared, |scope| task.attempt(scope));
+        task.finish(end);
+    }
+}
+fn once(
+    conn: &Connection,
+    shared: &Shared,
+    op: impl FnOnce(&Scope<'_>) -> Result<(), Fault>,
+) -> Result<(), Fault> {
+    let sent_at = BootClock.now();
+    conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+    let scope = Scope::new(conn, shared);
+    match op(&scope).and_then(|()| commit(conn)) {
+        Ok(()) => scope.committed(sent_at),
+        Err(fault) => {
+            roll_back(conn);
+            scope.rolled_back();
+            return Err(fault);
+        }
+    }
+    Ok(())
+}
+/// Runs `op` on one snapshot; it writes nothing.
+pub(crate) fn read<T>(
+    conn: &Connection,
+    shared: &Shared,
+    op: impl FnOnce(&Scope<'_>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    conn.prepare_cached("BEGIN")?.execute([])?;
+    let value = op(&Scope::new(conn, shared));
+    roll_back(conn);
+    value
+}
+fn commit(conn: &Connection) -> Result<(), Fault> {
+    conn.prepare_cached("COMMIT")?.execute([])?;
+    Ok(())
+}
+fn roll_back(conn: &Connection) {
+    if !conn.is_autocommit() {
+        // It fails only where there is nothing to roll back.
+        let _ = conn.prepare_cached("ROLLBACK").and_then(|mut rollback| rollback.execute([]));
+    }
+}
+/// *Invariant (SAFETY T2):* a token above the mark is never handed out, and a mark is on the disk before a token under it is:
+/// after a power cut the next boot starts above it, whatever the wall clock says.
+fn raise_mark(conn: &Connection, shared: &Shared, token: i64) -> Result<(), Fault> {
+    const AHEAD: i64 = 1 << 32;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    let raised = once(conn, shared, |scope| {
+        scope.execute(sql::META_MARK, [token.saturating_add(AHEAD)])?;
+        Ok(())
+    });
+    let usual = if shared.config.sync_full { "FULL" } else { "NORMAL" };
+    conn.pragma_update(None, "synchronous", usual)?;
+    raised
+}
+
+/// The next token of a lock whose last one is `fence` (SAFETY T1).
+pub(crate) fn next_token(scope: &Scope<'_>, fence: i64, floor: i64) -> Result<i64, Fault> {
+    let bounds = scope.first(sql::BOUNDS, [], |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)))?;
+    let (mark, lowest) = bounds.unwrap_or((0, 0));
+    let clock = wall_micros();
+    // A floor that no clock of ours can have led to is somebody's mistake.
+    let floor = if floor > fence && floor > clock.saturating_add(86_400_000_000) { 0 } else { floor };
+    let token = clock.max(fence + 1).max(lowest + 1).max(floor + 1);
+    if token > mark { Err(Fault::Mark(token)) } else { Ok(token) }
+}
+
+/// SQLite's own back-off gave single operations of more than a second under contention; this one is short and jittered.
+pub(crate) fn wait_while_busy(calls: i32) -> bool {
+    thread_local!(static SINCE: Cell<Option<Instant>> = const { Cell::new(None) });
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let started = SINCE.with(|since| {
+        if calls == 0 {
+            since.set(Some(Instant::now()));
+        }
+        since.get()
+    });
+    if started.is_some_and(|at| at.elapsed() > PATIENCE) {
+        return false;
+    }
+    std::thread::sleep(Duration::from_micros(fastrand::u64(50..1_000)));
+    true
+}

@@ -1,0 +1,127 @@
+//! Every statement, in one place: the benchmark's bare driver runs the same ones.
+
+/// The layout's number. Another one in a database is another layout.
+pub(crate) const LAYOUT: i64 = 1;
+
+/// Times are nanoseconds of the host's boot time, `used` is seconds of the wall clock. `holder` and `waiter` are small: they
+/// hold what is live, and have no index but their order by lock.
+pub(crate) const SCHEMA: &str = "
+CREATE TABLE fencelock_meta (
+  id      INTEGER PRIMARY KEY CHECK (id = 1),
+  layout  INTEGER NOT NULL,
+  boot    TEXT    NOT NULL,             -- the boot that mark and floor were last looked at in
+  mark    INTEGER NOT NULL,             -- no token above this was ever handed out, and it is on the disk
+  floor   INTEGER NOT NULL,             -- every token is above this
+  swept   INTEGER NOT NULL              -- when idle records were last deleted, seconds of the wall clock
+);
+CREATE TABLE fencelock_session (
+  id        INTEGER PRIMARY KEY,        -- random; names its files in the folder beside the database
+  boot      TEXT    NOT NULL,
+  beat      INTEGER NOT NULL,           -- its last heartbeat
+  host      TEXT    NOT NULL,
+  pid       INTEGER NOT NULL,
+  seen_boot TEXT    NOT NULL DEFAULT '',-- who of another boot first saw this heartbeat
+  seen_at   INTEGER NOT NULL DEFAULT 0  -- and when, on that boot's clock
+);
+CREATE TABLE fencelock_lock (
+  id    INTEGER PRIMARY KEY,
+  space TEXT    NOT NULL,
+  name  TEXT    NOT NULL,
+  kind  TEXT    NOT NULL,
+  fence INTEGER NOT NULL,               -- the last token
+  freed INTEGER NOT NULL DEFAULT 0,     -- since when it is free while somebody waits; 0: it is not
+  used  INTEGER NOT NULL,
+  UNIQUE (space, name)
+);
+CREATE TABLE fencelock_holder (
+  lock    INTEGER NOT NULL,
+  hold    BLOB    NOT NULL,
+  session INTEGER NOT NULL,
+  token   INTEGER NOT NULL,
+  ttl     INTEGER NOT NULL,             -- counts from the session's heartbeat
+  cap     INTEGER NOT NULL,             -- the end of it all, by max_hold
+  since   INTEGER NOT NULL,
+  note    TEXT    NOT NULL,
+  PRIMARY KEY (lock, hold)
+) WITHOUT ROWID;
+CREATE TABLE fencelock_waiter (
+  lock    INTEGER NOT NULL,
+  place   INTEGER NOT NULL,
+  hold    BLOB    NOT NULL,
+  session INTEGER NOT NULL,
+  ttl     INTEGER NOT NULL,
+  since   INTEGER NOT NULL,
+  note    TEXT    NOT NULL,
+  PRIMARY KEY (lock, place)
+) WITHOUT ROWID;
+";
+pub(crate) const TABLES: &str =
+    "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'fencelock_meta'";
+
+pub(crate) const META: &str = "SELECT layout, boot, mark, floor, swept FROM fencelock_meta WHERE id = 1";
+pub(crate) const META_INSERT: &str = "INSERT INTO fencelock_meta VALUES (1, ?1, '', 0, 0, 0)";
+pub(crate) const META_BOOT: &str = "UPDATE fencelock_meta SET boot = ?1, floor = max(floor, mark) WHERE id = 1";
+pub(crate) const META_MARK: &str = "UPDATE fencelock_meta SET mark = max(mark, ?1) WHERE id = 1";
+pub(crate) const META_SWEPT: &str = "UPDATE fencelock_meta SET swept = ?1 WHERE id = 1";
+pub(crate) const BOUNDS: &str = "SELECT mark, floor FROM fencelock_meta WHERE id = 1";
+
+pub(crate) const LOCK: &str = "SELECT id, kind, fence, freed FROM fencelock_lock WHERE space = ?1 AND name = ?2";
+pub(crate) const LOCK_INSERT: &str =
+    "INSERT INTO fencelock_lock (space, name, kind, fence, used) VALUES (?1, ?2, ?3, 0, ?4)";
+pub(crate) const LOCK_GRANT: &str = "UPDATE fencelock_lock SET kind = ?2, fence = ?3, freed = 0, used = ?4 WHERE id = ?1";
+pub(crate) const LOCK_KIND: &str = "UPDATE fencelock_lock SET kind = ?2 WHERE id = ?1";
+pub(crate) const LOCK_FREED: &str = "UPDATE fencelock_lock SET freed = ?2 WHERE id = ?1";
+pub(crate) const LOCK_FREED_ONCE: &str = "UPDATE fencelock_lock SET freed = ?2 WHERE id = ?1 AND freed = 0";
+pub(crate) const IDLE: &str = "
+DELETE FROM fencelock_lock WHERE id IN (
+  SELECT id FROM fencelock_lock l WHERE used < ?1
+    AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.lock = l.id)
+    AND NOT EXISTS (SELECT 1 FROM fencelock_waiter w WHERE w.lock = l.id)
+  LIMIT 10000)
+RETURNING fence";
+pub(crate) const META_FLOOR: &str = "UPDATE fencelock_meta SET floor = max(floor, ?1) WHERE id = 1";
+
+pub(crate) const HOLDERS: &str = "
+SELECT h.hold, h.session, h.token, h.ttl, h.cap, h.since, h.note, s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at
+FROM fencelock_holder h LEFT JOIN fencelock_session s ON s.id = h.session WHERE h.lock = ?1 ORDER BY h.token";
+pub(crate) const HOLDER_INSERT: &str = "INSERT INTO fencelock_holder VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+pub(crate) const HOLDER_DELETE: &str = "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2 AND token = ?3";
+pub(crate) const HOLDER_WITHDRAW: &str = "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2";
+pub(crate) const HOLDS_OF: &str = "SELECT hold FROM fencelock_holder WHERE session = ?1";
+pub(crate) const HOLDER_LAPSED: &str = "
+DELETE FROM fencelock_holder WHERE session = ?1 AND min(?2 + ttl, cap) <= ?3 RETURNING lock, min(?2 + ttl, cap)";
+pub(crate) const LOCKS_OF: &str = "SELECT DISTINCT lock FROM fencelock_holder WHERE session = ?1";
+pub(crate) const HOLDERS_BURY: &str = "DELETE FROM fencelock_holder WHERE session = ?1";
+
+pub(crate) const WAITERS: &str = "
+SELECT w.place, w.hold, w.session, w.ttl, w.since, w.note, s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at
+FROM fencelock_waiter w LEFT JOIN fencelock_session s ON s.id = w.session WHERE w.lock = ?1 ORDER BY w.place LIMIT ?2";
+pub(crate) const WAITER_INSERT: &str = "
+INSERT INTO fencelock_waiter
+SELECT ?1, 1 + coalesce((SELECT max(place) FROM fencelock_waiter WHERE lock = ?1), 0), ?2, ?3, ?4, ?5, ?6";
+pub(crate) const WAITER_TAIL: &str = "
+UPDATE fencelock_waiter SET place = 1 + (SELECT max(place) FROM fencelock_waiter WHERE lock = ?1)
+WHERE lock = ?1 AND place = ?2";
+pub(crate) const WAITER_DELETE: &str = "DELETE FROM fencelock_waiter WHERE lock = ?1 AND hold = ?2";
+pub(crate) const WAITERS_BURY: &str = "DELETE FROM fencelock_waiter WHERE session = ?1";
+pub(crate) const WAITING: &str = "SELECT count(*) FROM fencelock_waiter WHERE lock = ?1";
+pub(crate) const NEXT: &str = "SELECT session FROM fencelock_waiter WHERE lock = ?1 ORDER BY place LIMIT 4";
+
+pub(crate) const SESSION_INSERT: &str =
+    "INSERT INTO fencelock_session (id, boot, beat, host, pid) VALUES (?1, ?2, ?3, ?4, ?5)";
+pub(crate) const SESSION_BEAT: &str = "UPDATE fencelock_session SET beat = ?2, seen_boot = '' WHERE id = ?1";
+pub(crate) const SESSION_LAST: &str = "SELECT beat FROM fencelock_session WHERE id = ?1";
+pub(crate) const SESSION_SEEN: &str = "UPDATE fencelock_session SET seen_boot = ?2, seen_at = ?3 WHERE id = ?1";
+pub(crate) const SESSION_DELETE: &str = "DELETE FROM fencelock_session WHERE id = ?1";
+pub(crate) const SESSIONS: &str = "
+SELECT s.id, s.boot, s.beat, s.seen_boot, s.seen_at,
+  max(coalesce((SELECT max(ttl) FROM fencelock_holder h WHERE h.session = s.id), 0),
+      coalesce((SELECT max(ttl) FROM fencelock_waiter w WHERE w.session = s.id), 0))
+FROM fencelock_session s WHERE s.id <> ?1";
+
+pub(crate) const LIST: &str = "
+SELECT l.name FROM fencelock_lock l WHERE l.space = ?1 AND l.name > ?2 AND l.name >= ?3
+  AND substr(l.name, 1, length(?3)) = ?3
+  AND (EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.lock = l.id)
+    OR EXISTS (SELECT 1 FROM fencelock_waiter w WHERE w.lock = l.id))
+ORDER BY l.name LIMIT ?4";

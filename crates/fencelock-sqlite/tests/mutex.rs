@@ -1,0 +1,254 @@
+//! One process, several clients: each client is a session, so they exclude each other as processes do.
+//! Planted to see them go red: `freed` without its ring; `bury` at close left out; HOLDER_DELETE without the token.
+mod common;
+use common::*;
+use fencelock_core::{ErrorKind, LossReason, Page, Released, Token};
+use std::time::{Duration, Instant};
+
+#[test]
+fn lock_release_and_what_is_told() {
+    let folder = Folder::new();
+    let (a, b) = (folder.client(), folder.client());
+    runtime().block_on(async {
+        let guard = a.mutex("orders/42").note("first").lock().await.unwrap();
+        assert!(guard.is_valid() && guard.remaining() > Duration::from_secs(29));
+        let busy = b.mutex("orders/42").try_lock().await.unwrap().unwrap_err();
+        let holder = busy.holder.unwrap();
+        assert_eq!((&*holder.note, holder.pid, holder.token), ("first", std::process::id(), guard.token()));
+        let status = b.inspect("orders/42").await.unwrap();
+        assert_eq!((status.holders.len(), status.waiters.len(), status.last_token), (1, 0, Some(guard.token())));
+        let first = guard.token();
+        guard.release().await.unwrap();
+        assert!(!b.inspect("orders/42").await.unwrap().is_held());
+        let again = b.mutex("orders/42").lock().await.unwrap();
+        assert!(again.token() > first);
+    });
+}
+
+#[test]
+fn a_waiter_is_woken_by_the_release_and_by_the_drop() {
+    let folder = Folder::new();
+    let (a, b) = (folder.client(), folder.client());
+    runtime().block_on(async {
+        for dropped in [false, true] {
+            let guard = a.mutex("x").lock().await.unwrap();
+            let token = guard.token();
+            let waiting = tokio::spawn({
+                let b = b.clone();
+                async move { b.mutex("x").lock().await.unwrap() }
+            });
+            while a.inspect("x").await.unwrap().waiters.is_empty() {
+                tokio::task::yield_now().await;
+            }
+            let freed = Instant::now();
+            if dropped {
+                drop(guard);
+            } else {
+                guard.release().await.unwrap();
+            }
+            let next = tokio::time::timeout(Duration::from_secs(10), waiting).await.unwrap().unwrap();
+            println!("dropped {dropped}: handed over after {:?}", freed.elapsed());
+            assert!(freed.elapsed() < Duration::from_millis(900), "by the ring, not by the look once a second");
+            assert!(next.token() > token);
+            next.release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn waiters_are_served_in_the_order_they_came() {
+    let folder = Folder::new();
+    let clients: Vec<_> = (0..6).map(|_| folder.client()).collect();
+    runtime().block_on(async {
+        let first = clients[0].mutex("x").lock().await.unwrap();
+        let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
+        for (i, client) in clients.iter().enumerate().skip(1) {
+            let (client, tx) = (client.clone(), tx.clone());
+            tokio::spawn(async move {
+                let guard = client.mutex("x").lock().await.unwrap();
+                tx.send((i, guard.token())).unwrap();
+                guard.release().await.unwrap();
+            });
+            while clients[0].inspect("x").await.unwrap().waiters.len() < i {
+                tokio::task::yield_now().await;
+            }
+        }
+        let mut last = first.token();
+        first.release().await.unwrap();
+        for i in 1..6 {
+            let (who, token) = rx.recv().await.unwrap();
+            assert_eq!(who, i);
+            assert!(token > last);
+            last = token;
+        }
+    });
+}
+
+#[test]
+fn a_forced_release_is_told_at_once_and_breaks_no_other() {
+    let folder = Folder::new();
+    let (a, admin) = (folder.client(), folder.client());
+    runtime().block_on(async {
+        let guard = a.mutex("x").lock().await.unwrap();
+        let other = Token::new(guard.token().get() + 1).unwrap();
+        assert!(matches!(admin.force_release("x", other).await.unwrap(), Released::NotHeld { holder: Some(_) }));
+        assert!(guard.is_valid());
+        let lost = guard.lost();
+        assert_eq!(admin.force_release("x", guard.token()).await.unwrap(), Released::Released);
+        let broken = Instant::now();
+        let reason = tokio::time::timeout(Duration::from_secs(10), lost).await.unwrap();
+        println!("told after {:?}", broken.elapsed());
+        assert_eq!(reason, LossReason::TakenOver);
+        assert!(guard.check().is_err());
+        assert_eq!(guard.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        admin.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_row_deleted_behind_our_back_is_a_loss_at_the_next_heartbeat() {
+    let folder = Folder::new();
+    let a = folder.client();
+    runtime().block_on(async {
+        let guard = a.mutex("x").ttl(Duration::from_secs(1)).lock().await.unwrap();
+        folder.execute("DELETE FROM fencelock_holder");
+        let reason = tokio::time::timeout(Duration::from_secs(1), guard.lost()).await.unwrap();
+        assert_eq!(reason, LossReason::TakenOver);
+        let guard = a.mutex("x").ttl(Duration::from_secs(1)).lock().await.unwrap();
+        folder.execute("DELETE FROM fencelock_session");
+        let reason = tokio::time::timeout(Duration::from_secs(1), guard.lost()).await.unwrap();
+        assert_eq!(reason, LossReason::SessionEnded);
+        // And the client goes on with a new session.
+        a.mutex("x").lock().await.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_session_whose_row_was_deleted_while_it_held_nothing_is_opened_anew() {
+    let folder = Folder::new();
+    let a = folder.client();
+    runtime().block_on(async {
+        a.mutex("x").lock().await.unwrap().release().await.unwrap();
+        folder.execute("DELETE FROM fencelock_session");
+        let guard = tokio::time::timeout(Duration::from_secs(10), a.mutex("x").lock()).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn different_ttls_are_renewed_by_one_heartbeat() {
+    let folder = Folder::new();
+    let (a, b) = (folder.client(), folder.client());
+    runtime().block_on(async {
+        let short = a.mutex("short").ttl(Duration::from_millis(300)).lock().await.unwrap();
+        let long = a.mutex("long").ttl(Duration::from_secs(30)).lock().await.unwrap();
+        // Several ttls of the short one pass.
+        for _ in 0..12 {
+            tokio::time::timeout(Duration::from_secs(10), short.renewed()).await.unwrap();
+            short.check().unwrap();
+            assert!(b.mutex("short").try_lock().await.unwrap().is_err());
+        }
+        assert!(long.remaining() > Duration::from_secs(29));
+    });
+}
+
+#[test]
+fn max_hold_is_told_and_the_lease_runs_out_though_the_session_lives() {
+    let folder = Folder::new();
+    let (a, b) = (folder.client(), folder.client());
+    runtime().block_on(async {
+        let started = Instant::now();
+        let other = a.mutex("other").ttl(Duration::from_millis(300)).lock().await.unwrap();
+        let guard = a.mutex("x").ttl(Duration::from_millis(300)).max_hold(Duration::from_millis(500)).lock().await.unwrap();
+        assert_eq!(guard.lost().await, LossReason::MaxHold);
+        assert!(started.elapsed() >= Duration::from_millis(500));
+        let next = tokio::time::timeout(Duration::from_secs(10), b.mutex("x").lock()).await.unwrap().unwrap();
+        assert!(started.elapsed() >= Duration::from_millis(780), "not released, but run out: {:?}", started.elapsed());
+        assert!(other.is_valid());
+        assert!(next.token() > guard.token());
+    });
+}
+
+#[test]
+fn a_kind_that_this_program_does_not_know_is_respected() {
+    let folder = Folder::new();
+    let (a, b) = (folder.client(), folder.client());
+    runtime().block_on(async {
+        let guard = a.mutex("x").lock().await.unwrap();
+        folder.execute("UPDATE fencelock_lock SET kind = 'rw_lock'");
+        assert_eq!(b.mutex("x").lock().await.unwrap_err().kind(), ErrorKind::KindMismatch);
+        guard.release().await.unwrap();
+        b.mutex("x").lock().await.unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn names_and_namespaces_do_not_meet() {
+    let folder = Folder::new();
+    let open = |namespace: &str| {
+        let mut config = fencelock_sqlite::Config::new(folder.database());
+        config.namespace = namespace.into();
+        let engine = fencelock_sqlite::SqliteEngine::open(config).unwrap();
+        fencelock_core::Client::builder(std::sync::Arc::new(engine)).build().unwrap()
+    };
+    let (plain, team, te) = (open(""), open("team"), open("te"));
+    runtime().block_on(async {
+        let mut guards = Vec::new();
+        for (client, name) in [(&plain, "teamx"), (&team, "x"), (&te, "amx"), (&plain, "x"), (&plain, "X"), (&plain, "x "), (&plain, "%"), (&plain, "_"), (&plain, "ü'\"\n\u{1f}")] {
+            guards.push(client.mutex(name).try_lock().await.unwrap().unwrap());
+        }
+        let listed = |listing: fencelock_core::Listing| listing.items.iter().map(|s| s.name.to_string()).collect::<Vec<_>>();
+        assert_eq!(listed(team.list("", &Page::default()).await.unwrap()), ["x"]);
+        assert_eq!(listed(plain.list("x", &Page::default()).await.unwrap()), ["x", "x "]);
+        assert_eq!(listed(plain.list("%", &Page::default()).await.unwrap()), ["%"]);
+        let mut page = Page { after: None, limit: 2 };
+        let mut all = Vec::new();
+        loop {
+            let listing = plain.list("", &page).await.unwrap();
+            page.after = listing.next.clone();
+            all.extend(listed(listing));
+            if page.after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(all.len(), 7, "{all:?}");
+    });
+}
+
+#[test]
+fn closing_leaves_no_row_and_no_file() {
+    let folder = Folder::new();
+    let a = folder.client();
+    let rt = runtime();
+    let guard = rt.block_on(a.mutex("x").lock()).unwrap();
+    assert_eq!(folder.files().len(), 2);
+    drop(guard);
+    drop(a);
+    // The last one out waits for it: no polling here.
+    assert_eq!(folder.count("SELECT count(*) FROM fencelock_holder"), 0);
+    assert_eq!(folder.count("SELECT count(*) FROM fencelock_session"), 0);
+    assert_eq!(folder.files(), [""; 0]);
+}
+
+#[test]
+fn shutdown_ends_waits_and_tells_holders() {
+    let folder = Folder::new();
+    let (a, b) = (folder.client(), folder.client());
+    runtime().block_on(async {
+        let guard = a.mutex("x").lock().await.unwrap();
+        let waiting = tokio::spawn({
+            let b = b.clone();
+            async move { b.mutex("x").lock().await.map(drop) }
+        });
+        while a.inspect("x").await.unwrap().waiters.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        b.shutdown(Duration::from_secs(5)).await.unwrap();
+        assert_eq!(waiting.await.unwrap().unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(b.mutex("x").try_lock().await.unwrap_err().kind(), ErrorKind::Closed);
+        assert!(a.inspect("x").await.unwrap().waiters.is_empty());
+        let lost = guard.lost();
+        a.shutdown(Duration::from_secs(5)).await.unwrap();
+        assert_eq!(tokio::time::timeout(Duration::from_secs(10), lost).await.unwrap(), LossReason::SessionEnded);
+    });
+}

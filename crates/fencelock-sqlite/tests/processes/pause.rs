@@ -1,0 +1,93 @@
+//! Planted to see them go red: loss timers on the monotonic clock of tokio alone; a heartbeat that revives a lapsed hold
+//! (`verify` left out of `beat`); a head waiter that is never passed.
+use crate::{
+    bar,
+    common::{Folder, eventually},
+    percentile, tenth,
+    worker::{Worker, now, queued},
+};
+use rustix::process::Signal;
+use std::time::Duration;
+
+pub(crate) fn holder() {
+    let folder = Folder::new();
+    let ttl = Duration::from_millis(600);
+    let mut told = Vec::new();
+    for _ in 0..tenth(50) {
+        let mut holder = Worker::hold(&folder.database(), "x", ttl);
+        let (_, old) = holder.hear("held");
+        let stopped = holder.signal(Signal::STOP);
+        let mut next = Worker::hold(&folder.database(), "x", Duration::from_secs(30));
+        let (held, new) = next.hear("held");
+        assert!(new.parse::<i64>().unwrap() > old.parse().unwrap(), "the fence refuses the old holder");
+        assert!(held - stopped > 300_000_000, "not before its lease has run out");
+        let woken = holder.signal(Signal::CONT);
+        let (lost, _) = holder.hear("lost");
+        told.push(Duration::from_nanos(lost.saturating_sub(woken)));
+        holder.tell("check");
+        holder.hear("checked false");
+        // The late holder's heartbeat has revived nothing, and its release frees nobody else's.
+        holder.tell("release");
+        holder.hear("released false");
+        next.tell("check");
+        next.hear("checked true");
+        next.tell("release");
+        next.hear("released true");
+    }
+    let p99 = percentile(&mut told, 0.99);
+    bar("lost() after SIGCONT, p99", format!("{p99:?}"), "<= 100 ms", p99 <= Duration::from_millis(100));
+}
+pub(crate) fn head_waiter() {
+    let folder = Folder::new();
+    let ttl = Duration::from_secs(30);
+    let (mut passed, mut later) = (Vec::new(), Vec::new());
+    for _ in 0..tenth(30) {
+        let mut holder = Worker::hold(&folder.database(), "x", ttl);
+        holder.hear("held");
+        let mut head = Worker::hold(&folder.database(), "x", ttl);
+        queued(&folder, 1);
+        let mut second = Worker::hold(&folder.database(), "x", ttl);
+        queued(&folder, 2);
+        let mut third = Worker::hold(&folder.database(), "x", ttl);
+        queued(&folder, 3);
+        head.signal(Signal::STOP);
+        holder.tell("release");
+        let (released, _) = holder.hear("released true");
+        let (held, _) = second.hear("held");
+        passed.push(Duration::from_nanos(held - released));
+        second.tell("release");
+        let (released, _) = second.hear("released true");
+        let (held, _) = third.hear("held");
+        later.push(Duration::from_nanos(held.saturating_sub(released)));
+        // It woke at the tail of the queue.
+        head.signal(Signal::CONT);
+        third.tell("release");
+        third.hear("released true");
+        head.hear("held");
+    }
+    let slowest = percentile(&mut passed, 1.0);
+    assert!(slowest < Duration::from_secs(10), "stuck: {slowest:?}");
+    bar("past a stopped head waiter, slowest", format!("{slowest:?}"), "<= 1.5 s", slowest <= Duration::from_millis(1_500));
+    let p99 = percentile(&mut later, 0.99);
+    bar("the hand-over after that, p99", format!("{p99:?}"), "<= 150 ms", p99 <= Duration::from_millis(150));
+}
+pub(crate) fn inside_transaction() {
+    let folder = Folder::new();
+    let ttl = Duration::from_millis(800);
+    let mut holder = Worker::hold(&folder.database(), "x", ttl);
+    holder.hear("held");
+    let mut waiter = Worker::hold(&folder.database(), "x", ttl);
+    queued(&folder, 1);
+    let mut stuck = Worker::start(&["stuck", folder.database().to_str().unwrap()]);
+    stuck.hear("inside");
+    // No heartbeat gets in: the hold runs out and is told, and nobody else gets in either.
+    let (lost, _) = holder.hear("lost");
+    let killed = stuck.kill();
+    assert!(lost < killed);
+    let (held, _) = waiter.hear("held");
+    assert!(held > killed, "it goes on when that process is dead, and not before");
+    eventually("free again", Duration::from_secs(10), || {
+        waiter.tell("check");
+        waiter.hear("checked").1 == "true" || now() == 0
+    });
+}

@@ -1,0 +1,69 @@
+//! Planted to see them go red: `clear` that takes an expired lease for granted at once (intervals overlap); the token of the
+//! row used without `+ 1` (tokens repeat); `is_stopped` not asked inside the transaction (ghosts after the cancels).
+use crate::{
+    common::{Folder, eventually, runtime},
+    tenth,
+    worker::Worker,
+};
+use std::{fs, time::Duration};
+
+pub(crate) fn exclusion() {
+    let (folder, processes, rounds) = (Folder::new(), 16, tenth(200));
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (database, counter, each) = (path("locks.db"), path("counter"), rounds.to_string());
+    let workers: Vec<_> = (0..processes)
+        .map(|i| Worker::start(&["count", &database, "x", &counter, &path(&format!("log{i}")), &each]))
+        .collect();
+    assert!(workers.into_iter().all(Worker::wait));
+    assert_eq!(fs::read_to_string(&counter).unwrap(), (processes * rounds).to_string());
+    judge((0..processes).map(|i| fs::read_to_string(path(&format!("log{i}"))).unwrap()));
+    println!("{} grants in {processes} processes: exact, disjoint, tokens rise", processes * rounds);
+}
+/// Lines of `start end token`: intervals never overlap, and tokens strictly rise in their order.
+fn judge(logs: impl Iterator<Item = String>) {
+    let parse = |line: &str| -> Vec<u64> { line.split(' ').map(|n| n.parse().unwrap()).collect() };
+    let mut all: Vec<Vec<u64>> = logs.flat_map(|log| log.lines().map(parse).collect::<Vec<_>>()).collect();
+    all.sort_unstable();
+    for pair in all.windows(2) {
+        assert!(pair[0][1] <= pair[1][0], "two holders at once: {pair:?}");
+        assert!(pair[0][2] < pair[1][2], "tokens do not rise: {pair:?}");
+    }
+}
+
+pub(crate) fn cancels() {
+    let folder = Folder::new();
+    let client = folder.client();
+    let (tasks, each) = (50, tenth(10_000) / 50);
+    let (got, dropped) = runtime().block_on(async {
+        let storm = (0..tasks).map(|_| {
+            let client = client.clone();
+            tokio::spawn(async move {
+                let (mut got, mut dropped) = (0, 0);
+                for _ in 0..each {
+                    let mutex = client.mutex(format!("n{}", fastrand::u8(0..8))).ttl(Duration::from_secs(60));
+                    let after = Duration::from_micros(fastrand::u64(0..4_000));
+                    match tokio::time::timeout(after, mutex.lock()).await {
+                        Ok(guard) => {
+                            drop(guard.unwrap());
+                            got += 1;
+                        }
+                        Err(_) => dropped += 1,
+                    }
+                }
+                (got, dropped)
+            })
+        });
+        let mut sum = (0, 0);
+        for task in storm.collect::<Vec<_>>() {
+            let (got, dropped) = task.await.unwrap();
+            sum = (sum.0 + got, sum.1 + dropped);
+        }
+        sum
+    });
+    let took = eventually("nothing held, nothing queued", Duration::from_secs(1), || {
+        folder.count("SELECT (SELECT count(*) FROM fencelock_holder) + (SELECT count(*) FROM fencelock_waiter)") == 0
+    });
+    assert_eq!(client.held(), 0);
+    println!("{got} taken, {dropped} dropped at a random moment, clean after {took:?}");
+    assert!(got > tasks && dropped > tasks, "the run must bite");
+}

@@ -1,0 +1,157 @@
+//! What the other processes do.
+use crate::common::client;
+use fencelock_core::{BootClock, Clock, Guard};
+use std::{
+    fs,
+    io::{BufRead, BufReader, Write},
+    path::Path,
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+pub(crate) fn main(words: &[String]) {
+    let word = |i: usize| words[i].as_str();
+    let database = Path::new(word(1)).to_owned();
+    let number = |i: usize| word(i).parse::<u64>().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    match word(0) {
+        // hold DB NAME TTL_MS: says when it holds, then obeys its standard input.
+        "hold" => runtime.block_on(async {
+            let client = client(&database);
+            say("waiting");
+            let guard = client.mutex(word(2)).ttl(Duration::from_millis(number(3))).lock().await.unwrap();
+            say(&format!("held {}", guard.token()));
+            let lost = guard.lost();
+            tokio::spawn(async move { say(&format!("lost {:?}", lost.await)) });
+            obey(guard).await;
+        }),
+        // count DB NAME COUNTER LOG ROUNDS
+        "count" => runtime.block_on(async {
+            let client = client(&database);
+            let mut log = String::new();
+            for _ in 0..number(5) {
+                let guard = client.mutex(word(2)).lock().await.unwrap();
+                let start = now();
+                let n: u64 = fs::read_to_string(word(3)).unwrap_or_default().trim().parse().unwrap_or(0);
+                tokio::task::yield_now().await;
+                fs::write(word(3), (n + 1).to_string()).unwrap();
+                guard.check().unwrap();
+                log.push_str(&format!("{start} {} {}\n", now(), guard.token()));
+                guard.release().await.unwrap();
+            }
+            fs::write(word(4), log).unwrap();
+        }),
+        // loop DB NAME END_NS
+        "loop" => runtime.block_on(async {
+            let client = client(&database);
+            let (mut grants, mut longest, mut ahead) = (0u64, Duration::ZERO, 0);
+            while now() < number(3) {
+                let asked = Instant::now();
+                let mut wait = std::pin::pin!(client.mutex(word(2)).lock());
+                let guard = std::future::poll_fn(|cx| {
+                    let ready = wait.as_mut().poll(cx);
+                    ahead = ahead.max(wait.blocked_by().and_then(|busy| busy.ahead).unwrap_or(0));
+                    ready
+                });
+                let guard = guard.await.unwrap();
+                longest = longest.max(asked.elapsed());
+                grants += 1;
+                guard.release().await.unwrap();
+            }
+            say(&format!("{grants} {} {ahead}", longest.as_micros()));
+        }),
+        // exit DB NAME: the guard is dropped, and main ends.
+        "exit" => {
+            let client = client(&database);
+            drop(runtime.block_on(client.mutex(word(2)).lock()).unwrap());
+        }
+        // stuck DB: inside a write transaction, until killed.
+        "stuck" => {
+            let conn = rusqlite::Connection::open(&database).unwrap();
+            conn.busy_timeout(Duration::from_secs(5)).unwrap();
+            conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+            say("inside");
+            let _ = std::io::stdin().lines().next();
+        }
+        other => panic!("no such worker: {other}"),
+    }
+}
+async fn obey(guard: Guard) {
+    let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tx.send(line))));
+    while let Some(line) = rx.recv().await {
+        match line.as_str() {
+            "check" => say(&format!("checked {}", guard.is_valid())),
+            "release" => {
+                let answer = guard.release().await;
+                return say(&format!("released {}", answer.is_ok()));
+            }
+            other => panic!("no such order: {other}"),
+        }
+    }
+}
+fn say(what: &str) {
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{} {what}", now());
+    let _ = out.flush();
+}
+pub(crate) fn now() -> u64 {
+    BootClock.now().as_nanos()
+}
+
+/// A worker, as the tests see it. Killed when it is dropped.
+pub(crate) struct Worker {
+    pub(crate) child: Child,
+    input: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
+}
+impl Worker {
+    pub(crate) fn start(words: &[&str]) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.arg("worker").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
+        Self { child, input, lines: BufReader::new(output) }
+    }
+    pub(crate) fn hold(database: &Path, name: &str, ttl: Duration) -> Self {
+        let mut worker = Self::start(&["hold", database.to_str().unwrap(), name, &ttl.as_millis().to_string()]);
+        worker.hear("waiting");
+        worker
+    }
+    /// The next line: when it was said, and the rest after the expected word.
+    pub(crate) fn hear(&mut self, word: &str) -> (u64, String) {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        let (at, said) = line.trim().split_once(' ').unwrap_or(("0", ""));
+        let rest = said.strip_prefix(word).unwrap_or_else(|| panic!("waited for {word:?}, heard {line:?}"));
+        (at.parse().unwrap(), rest.trim().to_owned())
+    }
+    pub(crate) fn tell(&mut self, order: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{order}").unwrap();
+    }
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) -> u64 {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let at = now();
+        rustix::process::kill_process(pid, signal).unwrap();
+        at
+    }
+    pub(crate) fn kill(&self) -> u64 {
+        self.signal(rustix::process::Signal::KILL)
+    }
+    pub(crate) fn wait(mut self) -> bool {
+        self.input = None;
+        self.child.wait().unwrap().success()
+    }
+}
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+/// Until this many wait for the lock.
+pub(crate) fn queued(folder: &crate::common::Folder, n: i64) {
+    crate::common::eventually("queued", Duration::from_secs(10), || {
+        folder.count("SELECT count(*) FROM fencelock_waiter") == n
+    });
+}
