@@ -84,12 +84,16 @@ impl Config {
         config.sync_full = match url.take("sync").as_deref() {
             None | Some("normal") => false,
             Some("full") => true,
-            Some(other) => return Err(invalid(format!("sync={other} is not known")).hint("write sync=normal or sync=full")),
+            Some(other) => {
+                return Err(invalid(format!("sync={other} is not known")).hint("write sync=normal or sync=full"));
+            }
         };
         config.trust_filesystem = match url.take("filesystem").as_deref() {
             None => false,
             Some("trust") => true,
-            Some(other) => return Err(invalid(format!("filesystem={other} is not known")).hint("write filesystem=trust")),
+            Some(other) => {
+                return Err(invalid(format!("filesystem={other} is not known")).hint("write filesystem=trust"));
+            }
         };
         url.finish(&KEYS)?;
         Ok(config)
@@ -167,7 +171,10 @@ mod tests {
         assert_eq!(place(&[xdg, home], true).unwrap(), Path::new("/x/fencelock/locks.db"));
         assert_eq!(place(&[home], true).unwrap(), Path::new("/var/lib/fencelock/locks.db"));
         assert_eq!(place(&[home], false).unwrap(), Path::new("/h/.local/state/fencelock/locks.db"));
-        assert_eq!(place(&[("XDG_STATE_HOME", "x"), home], false).unwrap(), Path::new("/h/.local/state/fencelock/locks.db"));
+        assert_eq!(
+            place(&[("XDG_STATE_HOME", "x"), home], false).unwrap(),
+            Path::new("/h/.local/state/fencelock/locks.db")
+        );
         let error = place(&[], false).unwrap_err();
         assert!(error.to_string().contains("--url"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! The engine: callers' calls go to the worker's thread, everything that waits or mends to the keeper's.
 use crate::{
     config::{Config, MAX_TTL, MIN_TTL},
-    error::{Fault, translate},
+    error::{Fault, session_gone, translate},
     keeper::{Keeper, Order, Turned},
     session::{Own, Shared, public},
     wire::{
@@ -11,7 +11,7 @@ use crate::{
         release::{force, release},
         time::{HostTime, wall_micros},
     },
-    worker::{Worker, session_gone},
+    worker::Worker,
 };
 use async_trait::async_trait;
 use fencelock_core::{
@@ -76,7 +76,8 @@ impl SqliteEngine {
             },
             default_ttl: config.ttl,
         };
-        let no_thread = |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no threads to be had").because(e);
+        let no_thread =
+            |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no threads to be had").because(e);
         let shared = Shared::new(config, database, PathBuf::from(folder), time).map_err(no_thread)?;
         let shared = Arc::new(shared);
         let worker = Worker::start(conn, shared.clone()).map_err(no_thread)?;
@@ -100,7 +101,8 @@ impl SqliteEngine {
         }
     }
     fn granted(&self, request: &Request, session: i64, lock: i64, token: i64) -> Result<Outcome> {
-        let token = Token::new(token).ok_or_else(|| Error::new(ErrorKind::Protocol, "lock", "a token is not positive"))?;
+        let token =
+            Token::new(token).ok_or_else(|| Error::new(ErrorKind::Protocol, "lock", "a token is not positive"))?;
         Ok(Outcome::Granted(Grant {
             name: request.name().clone(),
             claim: request.claim(),
@@ -112,7 +114,12 @@ impl SqliteEngine {
             place: Some(format!("fencelock_lock.id={lock}").into()),
         }))
     }
-    async fn order<T>(&self, order: Order, rx: oneshot::Receiver<Result<T, Fault>>, operation: &'static str) -> Result<T> {
+    async fn order<T>(
+        &self,
+        order: Order,
+        rx: oneshot::Receiver<Result<T, Fault>>,
+        operation: &'static str,
+    ) -> Result<T> {
         let sent = self.keeper.send(order);
         let answer = if sent { rx.await.unwrap_or(Err(Fault::SessionGone)) } else { Err(Fault::SessionGone) };
         answer.map_err(|fault| self.fault(operation, fault))
@@ -224,17 +231,23 @@ fn place(config: &Config) -> Result<PathBuf> {
     };
     let by_errno = |e: std::io::Error| {
         let kind = match e.kind() {
-            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::PermissionDenied,
+            std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => {
+                ErrorKind::PermissionDenied
+            }
             _ => ErrorKind::InvalidConfig,
         };
-        refuse(kind, "its folder cannot be made").because(e).hint("give a path that this user can write, with --url sqlite:PATH or FENCELOCK_URL")
+        refuse(kind, "its folder cannot be made")
+            .because(e)
+            .hint("give a path that this user can write, with --url sqlite:PATH or FENCELOCK_URL")
     };
     check_filesystem(config, folder, &path)?;
     fs::create_dir_all(folder).map_err(by_errno)?;
     let folder = fs::canonicalize(folder).map_err(by_errno)?;
     let path = folder.join(file);
     if path.is_dir() {
-        return Err(refuse(ErrorKind::InvalidConfig, "this is a folder").hint("name a file in it, for example locks.db"));
+        return Err(
+            refuse(ErrorKind::InvalidConfig, "this is a folder").hint("name a file in it, for example locks.db")
+        );
     }
     let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
     check_filesystem(config, target.parent().unwrap_or(&folder), &target)?;
@@ -254,7 +267,7 @@ fn check_filesystem(config: &Config, folder: &Path, path: &Path) -> Result<()> {
     ];
     let there = folder.ancestors().find(|folder| folder.exists());
     let Some(Ok(stat)) = there.map(rustix::fs::statfs) else { return Ok(()) };
-    let magic = u64::from_ne_bytes(i64::from(stat.f_type).to_ne_bytes()) & 0xffff_ffff;
+    let magic = u64::from_ne_bytes(stat.f_type.to_ne_bytes()) & 0xffff_ffff;
     if config.trust_filesystem || GOOD.iter().any(|(good, _)| *good == magic) {
         return Ok(());
     }

@@ -42,3 +42,9 @@ pub(crate) fn translate(operation: &'static str, path: &Path, error: rusqlite::E
         _ => new(ErrorKind::Protocol, "SQLite refused").because(error),
     }
 }
+
+/// For those whose transaction found the session gone.
+pub(crate) fn session_gone(operation: &'static str) -> Error {
+    Error::new(ErrorKind::Unreachable, operation, "the session was ended by somebody else")
+        .hint("try again: a new one is being opened")
+}

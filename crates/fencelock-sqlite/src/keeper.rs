@@ -1,7 +1,7 @@
 //! The keeper's thread: it opens the session, beats, hears the doorbell, and takes the lock for whoever's turn has come. So a
 //! blocked runtime of the user delays no heartbeat and costs nobody a hand-over.
 use crate::{
-    error::{Fault, translate},
+    error::{Fault, session_gone, translate},
     session::{
         Shared,
         doorbell::{self, CHECK_HOLDS},
@@ -39,12 +39,25 @@ pub(crate) enum Order {
     /// Core attends: open a session.
     Attend(Reports),
     /// This request has a place in the queue of this lock.
-    Wait { request: Request, session: i64, lock: i64, reply: oneshot::Sender<Result<Turned, Fault>> },
-    Withdraw { request: Request, reply: oneshot::Sender<Result<(), Fault>> },
+    Wait {
+        request: Request,
+        session: i64,
+        lock: i64,
+        reply: oneshot::Sender<Result<Turned, Fault>>,
+    },
+    Withdraw {
+        request: Request,
+        reply: oneshot::Sender<Result<(), Fault>>,
+    },
     /// Somebody found the session's row gone.
     Check,
-    Renew { grants: Vec<Grant>, reply: oneshot::Sender<Result<Vec<Renewed>, Fault>> },
-    Close { reply: oneshot::Sender<()> },
+    Renew {
+        grants: Vec<Grant>,
+        reply: oneshot::Sender<Result<Vec<Renewed>, Fault>>,
+    },
+    Close {
+        reply: oneshot::Sender<()>,
+    },
 }
 /// How a wait ended.
 pub(crate) enum Turned {
@@ -75,7 +88,8 @@ impl Keeper {
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let watches = Watches::new();
         let spawn = move || {
-            Thread { shared: ours, inbox, timer, watches, waits: HashMap::new(), conn: None, bell: None, retry: 0 }.serve();
+            Thread { shared: ours, inbox, timer, watches, waits: HashMap::new(), conn: None, bell: None, retry: 0 }
+                .serve();
         };
         thread::Builder::new().name("fencelock-turn".into()).spawn(spawn)?;
         Ok(Self { orders, shared })
@@ -192,7 +206,11 @@ impl Thread {
         }
         let no_files = |e: rustix::io::Errno, shared: &Shared| {
             let refused = matches!(e, rustix::io::Errno::ACCESS | rustix::io::Errno::PERM | rustix::io::Errno::ROFS);
-            let kind = if refused { fencelock_core::ErrorKind::PermissionDenied } else { fencelock_core::ErrorKind::Unreachable };
+            let kind = if refused {
+                fencelock_core::ErrorKind::PermissionDenied
+            } else {
+                fencelock_core::ErrorKind::Unreachable
+            };
             Error::new(kind, "connect", "a session's files cannot be made")
                 .with("folder", shared.folder.display())
                 .because(std::io::Error::from(e))
@@ -216,7 +234,7 @@ impl Thread {
                 return Err(match failed {
                     Err(error) => error,
                     Ok(Err(Fault::Sql(e))) => translate("connect", &database, e),
-                    Ok(_) => crate::worker::session_gone("connect"),
+                    Ok(_) => session_gone("connect"),
                 });
             }
         };
@@ -418,7 +436,8 @@ fn set(timer: &OwnedFd, shared: &Shared, until: i64) {
 fn random_id() -> Result<i64> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|e| {
-        Error::new(fencelock_core::ErrorKind::Unreachable, "connect", "the system has no random numbers").because(e.to_string())
+        Error::new(fencelock_core::ErrorKind::Unreachable, "connect", "the system has no random numbers")
+            .because(e.to_string())
     })?;
     Ok(i64::from_ne_bytes(bytes) & i64::MAX)
 }

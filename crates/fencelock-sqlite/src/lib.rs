@@ -4,6 +4,9 @@ mod config;
 mod engine;
 mod error;
 mod keeper;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod raw;
 mod session;
 mod wire;
 mod worker;

@@ -4,7 +4,6 @@ use crate::{
     session::Shared,
     wire::scope::{Scope, Task, read, write_all},
 };
-use fencelock_core::Error;
 use rusqlite::Connection;
 use std::{
     sync::{Arc, mpsc},
@@ -15,9 +14,11 @@ use tokio::sync::oneshot;
 /// At most so many tasks in one transaction: the others on this database wait for its end.
 const TOGETHER: usize = 32;
 
+type Reading = Box<dyn FnOnce(&Connection, &Shared) + Send>;
+
 enum Order {
     Write(Box<dyn Task>),
-    Read(Box<dyn FnOnce(&Connection, &Shared) + Send>),
+    Read(Reading),
 }
 
 #[derive(Debug)]
@@ -85,10 +86,4 @@ fn serve(conn: &Connection, shared: &Shared, orders: &mpsc::Receiver<Order>) {
         }
         write_all(conn, shared, together);
     }
-}
-
-/// Kept for its message: a fault that reached nobody who could say more.
-pub(crate) fn session_gone(operation: &'static str) -> Error {
-    Error::new(fencelock_core::ErrorKind::Unreachable, operation, "the session was ended by somebody else")
-        .hint("try again: a new one is being opened")
 }

@@ -162,7 +162,7 @@ impl Shared {
     pub(crate) fn lost(&self, lost: &[HoldId]) {
         let mut state = self.state();
         if let Some(live) = state.live.as_mut() {
-            lost.iter().for_each(|hold| drop(live.held.remove(hold)));
+            live.held.retain(|hold, _| !lost.contains(hold));
         }
         let reports = state.reports.clone();
         drop(state);

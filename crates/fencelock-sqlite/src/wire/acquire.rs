@@ -1,6 +1,7 @@
 //! Claim, or queue: one transaction, asked again by everybody whose turn may have come.
 use super::{
     judge::{Standing, clear, observe, waiters},
+    look::LOOK,
     scope::{Scope, next_token},
     sql,
     time::wall_micros,
@@ -11,12 +12,25 @@ use crate::{
 };
 use fencelock_core::{Busy, Holder, Request};
 
-/// A waiter that is alive and does not take a free lock is passed after this long, for each one that is passed (SAFETY E4).
-pub(crate) const TURN: i64 = 250_000_000;
+/// When somebody who has so many alive ahead may take a lock that has been free since `freed` (SAFETY E4). The first is rung;
+/// when it has not taken it after 250 ms, the second may, whose own look comes within a second; then the third.
+pub(crate) fn turn(freed: i64, ahead: i64) -> i64 {
+    const PATIENCE: i64 = 250_000_000;
+    match ahead {
+        0 => freed,
+        n => freed.saturating_add(PATIENCE).saturating_add((PATIENCE + LOOK).saturating_mul(n - 1)),
+    }
+}
 
 pub(crate) enum Entered {
-    Granted { lock: i64, token: i64 },
-    Queued { lock: i64, busy: Busy },
+    Granted {
+        lock: i64,
+        token: i64,
+    },
+    Queued {
+        lock: i64,
+        busy: Busy,
+    },
     Busy(Busy),
     OtherKind(String),
     /// Nobody wants it any more.
@@ -70,7 +84,7 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
         }
         return grant(scope, request, session, &lock, line.queued);
     }
-    let busy = Busy { holder, ahead: u32::try_from(line.ahead).ok() };
+    let busy = Busy { holder, ahead: Some(line.ahead) };
     if !request.wait() {
         return Ok(Entered::Busy(busy));
     }
@@ -89,7 +103,7 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
 struct Line {
     /// It has a place already.
     queued: bool,
-    ahead: usize,
+    ahead: u32,
     my_turn: bool,
     /// Places of those who are alive and let their turn go by.
     passed: Vec<i64>,
@@ -97,21 +111,21 @@ struct Line {
 impl Line {
     /// Only when the lock is free are those ahead judged: the dead are buried, the sleeping are passed.
     fn read(scope: &Scope<'_>, lock: &LockRow, request: &Request, free: bool) -> Result<Self, Fault> {
-        let all = waiters(scope, lock.id, -1)?;
-        let mine = all.iter().position(|row| row.hold == request.hold());
-        let before = &all[..mine.unwrap_or(all.len())];
-        let mut line = Self { queued: mine.is_some(), ahead: before.len(), my_turn: free, passed: Vec::new() };
-        if !free || before.is_empty() {
+        let hold = request.hold();
+        let place = scope.first(sql::PLACE, (lock.id, hold.to_bytes()), |row| row.get::<_, i64>(0))?;
+        let ahead = scope.first(sql::AHEAD, (lock.id, place.unwrap_or(i64::MAX)), |row| row.get(0))?.unwrap_or(0);
+        let mut line = Self { queued: place.is_some(), ahead, my_turn: free, passed: Vec::new() };
+        if !free || ahead == 0 {
             return Ok(line);
         }
         let mut freed = lock.freed;
         if freed == 0 || freed > scope.now {
             // It fell free in this transaction.
-            let since = scope.first("SELECT freed FROM fencelock_lock WHERE id = ?1", [lock.id], |row| row.get(0))?;
+            let since = scope.first(sql::FREED, [lock.id], |row| row.get(0))?;
             freed = since.filter(|at: &i64| *at > 0 && *at <= scope.now).unwrap_or(scope.now);
             scope.execute(sql::LOCK_FREED, (lock.id, freed))?;
         }
-        for row in before {
+        for row in waiters(scope, lock.id)?.into_iter().take_while(|row| row.hold != hold) {
             match row.stands(scope) {
                 Standing::Dead(file) => {
                     scope.bury(row.session, file)?;
@@ -126,8 +140,8 @@ impl Line {
                 Standing::Unseen => observe(scope, row.session)?,
                 Standing::Good(_) => {}
             }
-            let turns = i64::try_from(line.passed.len() + 1).unwrap_or(i64::MAX);
-            if scope.now < freed.saturating_add(TURN.saturating_mul(turns)) {
+            let ahead = i64::try_from(line.passed.len() + 1).unwrap_or(i64::MAX);
+            if scope.now < turn(freed, ahead) {
                 line.my_turn = false;
                 break;
             }

@@ -79,24 +79,34 @@ pub(crate) fn holders(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<Vec<Hold
         })
     })
 }
-pub(crate) fn waiters(scope: &Scope<'_>, lock: i64, limit: i64) -> rusqlite::Result<Vec<WaiterRow>> {
-    scope.all(sql::WAITERS, (lock, limit), |row| {
-        Ok(WaiterRow {
-            place: row.get(0)?,
-            hold: HoldId::from_bytes(row.get(1)?),
-            session: row.get(2)?,
-            ttl: row.get(3)?,
-            since: row.get(4)?,
-            note: row.get(5)?,
-            origin: origin(row, 6)?,
-        })
+pub(crate) fn waiters(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<Vec<WaiterRow>> {
+    scope.all(sql::WAITERS, [lock], waiter)
+}
+pub(crate) fn predecessor(scope: &Scope<'_>, lock: i64, place: i64) -> rusqlite::Result<Option<WaiterRow>> {
+    scope.first(sql::PREDECESSOR, (lock, place), waiter)
+}
+fn waiter(row: &Row<'_>) -> rusqlite::Result<WaiterRow> {
+    Ok(WaiterRow {
+        place: row.get(0)?,
+        hold: HoldId::from_bytes(row.get(1)?),
+        session: row.get(2)?,
+        ttl: row.get(3)?,
+        since: row.get(4)?,
+        note: row.get(5)?,
+        origin: origin(row, 6)?,
     })
 }
 
 /// *Invariant (SAFETY E4):* on this boot a session is dead only when nobody holds the lock on its file, tested inside the
 /// transaction that acts on it; a hung one counts until its lease has run out. Of another boot nothing but observation tells:
 /// a heartbeat that has not moved for its ttl on our clock.
-fn stands(scope: &Scope<'_>, session: i64, origin: Option<&Origin>, ttl: i64, lease: impl Fn(&Origin) -> i64) -> Standing {
+fn stands(
+    scope: &Scope<'_>,
+    session: i64,
+    origin: Option<&Origin>,
+    ttl: i64,
+    lease: impl Fn(&Origin) -> i64,
+) -> Standing {
     let Some(origin) = origin else { return Standing::Dead(None) };
     let time = &scope.shared.time;
     if origin.boot != time.boot {

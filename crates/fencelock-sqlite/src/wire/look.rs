@@ -1,7 +1,7 @@
 //! Reading: what people ask for, and what a waiter looks at before it asks for a write transaction.
 use super::{
-    acquire::{TURN, find, waiting},
-    judge::{Standing, WaiterRow, holders, holding, waiters},
+    acquire::{find, turn, waiting},
+    judge::{Standing, WaiterRow, holders, holding, predecessor, waiters},
     scope::Scope,
     sql,
 };
@@ -9,7 +9,7 @@ use crate::error::Fault;
 use fencelock_core::{HoldId, Kind, Listing, Name, Page, Status, Token};
 
 /// Every waiter looks by itself this often, so that no lost ring costs more.
-const LOOK: i64 = 1_000_000_000;
+pub(crate) const LOOK: i64 = 1_000_000_000;
 
 pub(crate) enum Look {
     /// It has no place in the queue any more.
@@ -22,47 +22,36 @@ pub(crate) enum Look {
 
 /// A waiter's look: the first watches the holder, every other one its predecessor (SAFETY E4).
 pub(crate) fn look(scope: &Scope<'_>, lock: i64, hold: HoldId) -> Result<Look, Fault> {
-    let line = waiters(scope, lock, -1)?;
-    let Some(mine) = line.iter().position(|row| row.hold == hold) else { return Ok(Look::Gone) };
-    let soon = scope.now + LOOK;
-    let before = |row: &WaiterRow| match row.stands(scope) {
-        Standing::Good(_) => Some(row.session),
-        _ => None,
-    };
-    let predecessor = mine.checked_sub(1).map(|at| &line[at]);
-    let mut end = i64::MAX;
-    let mut holder = None;
+    let place = scope.first(sql::PLACE, (lock, hold.to_bytes()), |row| row.get::<_, i64>(0))?;
+    let Some(place) = place else { return Ok(Look::Gone) };
+    let mut first = None;
     for row in holders(scope, lock)? {
         match row.stands(scope) {
-            Standing::Good(until) => {
-                end = end.min(until);
-                holder = Some(row.session);
-            }
+            Standing::Good(until) => first = Some((row.session, until)),
             Standing::Unseen | Standing::Dead(_) | Standing::Expired(_) => return Ok(Look::Act),
         }
     }
-    let (watch, next) = match (holder, predecessor) {
-        (Some(session), None) => (Some(session), end.saturating_add(1_000_000)),
-        (Some(_), Some(row)) => (before(row), i64::MAX),
+    let predecessor = predecessor(scope, lock, place)?;
+    let (session, next) = match (first, predecessor) {
+        // A moment after the end of its lease.
+        (Some((holder, until)), None) => (holder, until.saturating_add(1_000_000)),
+        (Some(_), Some(row)) => match row.stands(scope) {
+            Standing::Good(_) => (row.session, i64::MAX),
+            _ => return Ok(Look::Act),
+        },
         (None, None) => return Ok(Look::Act),
         (None, Some(row)) => {
-            let freed = scope.first("SELECT freed FROM fencelock_lock WHERE id = ?1", [lock], |row| row.get(0))?;
-            let turns = i64::try_from(mine).unwrap_or(i64::MAX);
-            let mine = freed.unwrap_or(0i64).saturating_add(TURN.saturating_mul(turns));
-            if freed.unwrap_or(0) == 0 || scope.now >= mine {
+            let freed = scope.first(sql::FREED, [lock], |row| row.get::<_, i64>(0))?.unwrap_or(0);
+            let ahead = scope.first(sql::AHEAD, (lock, place), |row| row.get::<_, i64>(0))?.unwrap_or(0);
+            let turn = turn(freed, ahead);
+            if freed == 0 || scope.now >= turn || !matches!(row.stands(scope), Standing::Good(_)) {
                 return Ok(Look::Act);
             }
-            (before(row), mine)
+            (row.session, turn)
         }
     };
-    match watch {
-        // A predecessor that is dead, or of another boot.
-        None => Ok(Look::Act),
-        Some(session) => {
-            let watch = Some(session).filter(|session| !scope.shared.is_ours(*session));
-            Ok(Look::Rest { watch, next: next.min(soon) })
-        }
-    }
+    let watch = Some(session).filter(|session| !scope.shared.is_ours(*session));
+    Ok(Look::Rest { watch, next: next.min(scope.now + LOOK) })
 }
 
 pub(crate) fn inspect(scope: &Scope<'_>, name: &Name) -> Result<Status, Fault> {
@@ -72,7 +61,7 @@ pub(crate) fn inspect(scope: &Scope<'_>, name: &Name) -> Result<Status, Fault> {
     status.holders = holding(scope, lock.id)?;
     if waiting(scope, lock.id)? > 0 {
         let alive = |row: &WaiterRow| !matches!(row.stands(scope), Standing::Dead(_) | Standing::Expired(_));
-        let rows = waiters(scope, lock.id, -1)?;
+        let rows = waiters(scope, lock.id)?;
         status.waiters = rows.into_iter().filter(alive).map(|row| row.public(scope.now)).collect();
     }
     if !status.holders.is_empty() || !status.waiters.is_empty() {

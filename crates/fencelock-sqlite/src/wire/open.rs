@@ -6,9 +6,7 @@ use super::{
 };
 use crate::{
     error::{Fault, translate},
-    session::{
-        liveness::{Pulse, in_folder, test},
-    },
+    session::liveness::{Pulse, in_folder, test},
 };
 use fencelock_core::{Error, ErrorKind, Identity, Result};
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};

@@ -9,7 +9,13 @@ use crate::error::Fault;
 use fencelock_core::{HoldId, Released};
 
 /// The hold of this id and this token, and no other (SAFETY A1).
-pub(crate) fn release(scope: &Scope<'_>, lock: Option<i64>, name: &str, hold: HoldId, token: i64) -> Result<Released, Fault> {
+pub(crate) fn release(
+    scope: &Scope<'_>,
+    lock: Option<i64>,
+    name: &str,
+    hold: HoldId,
+    token: i64,
+) -> Result<Released, Fault> {
     let lock = match lock {
         Some(lock) => lock,
         None => match find(scope, name)? {

@@ -196,11 +196,7 @@ pub(crate) fn write_all(conn: &Connection, shared: &Shared, mut tasks: Vec<Box<d
         task.finish(end);
     }
 }
-fn once(
-    conn: &Connection,
-    shared: &Shared,
-    op: impl FnOnce(&Scope<'_>) -> Result<(), Fault>,
-) -> Result<(), Fault> {
+fn once(conn: &Connection, shared: &Shared, op: impl FnOnce(&Scope<'_>) -> Result<(), Fault>) -> Result<(), Fault> {
     let sent_at = BootClock.now();
     conn.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
     let scope = Scope::new(conn, shared);

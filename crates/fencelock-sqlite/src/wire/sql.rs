@@ -55,8 +55,7 @@ CREATE TABLE fencelock_waiter (
   PRIMARY KEY (lock, place)
 ) WITHOUT ROWID;
 ";
-pub(crate) const TABLES: &str =
-    "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'fencelock_meta'";
+pub(crate) const TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'fencelock_meta'";
 
 pub(crate) const META: &str = "SELECT layout, boot, mark, floor, swept FROM fencelock_meta WHERE id = 1";
 pub(crate) const META_INSERT: &str = "INSERT INTO fencelock_meta VALUES (1, ?1, '', 0, 0, 0)";
@@ -68,8 +67,10 @@ pub(crate) const BOUNDS: &str = "SELECT mark, floor FROM fencelock_meta WHERE id
 pub(crate) const LOCK: &str = "SELECT id, kind, fence, freed FROM fencelock_lock WHERE space = ?1 AND name = ?2";
 pub(crate) const LOCK_INSERT: &str =
     "INSERT INTO fencelock_lock (space, name, kind, fence, used) VALUES (?1, ?2, ?3, 0, ?4)";
-pub(crate) const LOCK_GRANT: &str = "UPDATE fencelock_lock SET kind = ?2, fence = ?3, freed = 0, used = ?4 WHERE id = ?1";
+pub(crate) const LOCK_GRANT: &str =
+    "UPDATE fencelock_lock SET kind = ?2, fence = ?3, freed = 0, used = ?4 WHERE id = ?1";
 pub(crate) const LOCK_KIND: &str = "UPDATE fencelock_lock SET kind = ?2 WHERE id = ?1";
+pub(crate) const FREED: &str = "SELECT freed FROM fencelock_lock WHERE id = ?1";
 pub(crate) const LOCK_FREED: &str = "UPDATE fencelock_lock SET freed = ?2 WHERE id = ?1";
 pub(crate) const LOCK_FREED_ONCE: &str = "UPDATE fencelock_lock SET freed = ?2 WHERE id = ?1 AND freed = 0";
 pub(crate) const IDLE: &str = "
@@ -95,7 +96,13 @@ pub(crate) const HOLDERS_BURY: &str = "DELETE FROM fencelock_holder WHERE sessio
 
 pub(crate) const WAITERS: &str = "
 SELECT w.place, w.hold, w.session, w.ttl, w.since, w.note, s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at
-FROM fencelock_waiter w LEFT JOIN fencelock_session s ON s.id = w.session WHERE w.lock = ?1 ORDER BY w.place LIMIT ?2";
+FROM fencelock_waiter w LEFT JOIN fencelock_session s ON s.id = w.session WHERE w.lock = ?1 ORDER BY w.place";
+pub(crate) const PREDECESSOR: &str = "
+SELECT w.place, w.hold, w.session, w.ttl, w.since, w.note, s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at
+FROM fencelock_waiter w LEFT JOIN fencelock_session s ON s.id = w.session
+WHERE w.lock = ?1 AND w.place < ?2 ORDER BY w.place DESC LIMIT 1";
+pub(crate) const PLACE: &str = "SELECT place FROM fencelock_waiter WHERE lock = ?1 AND hold = ?2";
+pub(crate) const AHEAD: &str = "SELECT count(*) FROM fencelock_waiter WHERE lock = ?1 AND place < ?2";
 pub(crate) const WAITER_INSERT: &str = "
 INSERT INTO fencelock_waiter
 SELECT ?1, 1 + coalesce((SELECT max(place) FROM fencelock_waiter WHERE lock = ?1), 0), ?2, ?3, ?4, ?5, ?6";

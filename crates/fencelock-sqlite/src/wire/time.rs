@@ -14,7 +14,9 @@ impl HostTime {
     pub(crate) fn read() -> Result<Self> {
         let refuse = |e: std::io::Error| {
             let needed = "leases need the boot id; mount /proc";
-            Error::new(ErrorKind::Unsupported, "connect", "this system does not tell its boot id").because(e).hint(needed)
+            Error::new(ErrorKind::Unsupported, "connect", "this system does not tell its boot id")
+                .because(e)
+                .hint(needed)
         };
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(refuse)?.trim().to_owned();
         // No such file: a kernel without time namespaces.

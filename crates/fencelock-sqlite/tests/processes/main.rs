@@ -1,5 +1,6 @@
 //! Locks between processes, some of which are killed or stopped. Exclusion is judged by a counter that is no atomic one and by
 //! intervals on the boot clock. In full with FENCELOCK_PROVE=1, at a tenth without; times are judged only in full.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 #[path = "../common/mod.rs"]
 mod common;
 mod crash;
@@ -52,7 +53,7 @@ pub(crate) fn tenth(n: usize) -> usize {
 }
 /// A bar: printed always, judged in full runs.
 pub(crate) fn bar(what: &str, figure: impl std::fmt::Display, limit: &str, ok: bool) {
-    println!("MEASURED | {what} | {figure} | {limit} | {}", if ok { "ok" } else { "MISSED" });
+    println!("\nMEASURED | {what} | {figure} | {limit} | {}", if ok { "ok" } else { "MISSED" });
     assert!(ok || !full(), "{what}: {figure}, the bar is {limit}");
 }
 /// The p-th percentile.

@@ -67,7 +67,12 @@ pub(crate) fn head_waiter() {
     }
     let slowest = percentile(&mut passed, 1.0);
     assert!(slowest < Duration::from_secs(10), "stuck: {slowest:?}");
-    bar("past a stopped head waiter, slowest", format!("{slowest:?}"), "<= 1.5 s", slowest <= Duration::from_millis(1_500));
+    bar(
+        "past a stopped head waiter, slowest",
+        format!("{slowest:?}"),
+        "<= 1.5 s",
+        slowest <= Duration::from_millis(1_500),
+    );
     let p99 = percentile(&mut later, 0.99);
     bar("the hand-over after that, p99", format!("{p99:?}"), "<= 150 ms", p99 <= Duration::from_millis(150));
 }

@@ -40,11 +40,13 @@ pub(crate) fn cancels() {
             tokio::spawn(async move {
                 let (mut got, mut dropped) = (0, 0);
                 for _ in 0..each {
-                    let mutex = client.mutex(format!("n{}", fastrand::u8(0..8))).ttl(Duration::from_secs(60));
-                    let after = Duration::from_micros(fastrand::u64(0..4_000));
+                    let mutex = client.mutex(format!("n{}", fastrand::u8(0..4))).ttl(Duration::from_secs(60));
+                    let after = Duration::from_micros(fastrand::u64(0..40_000));
                     match tokio::time::timeout(after, mutex.lock()).await {
                         Ok(guard) => {
-                            drop(guard.unwrap());
+                            let guard = guard.unwrap();
+                            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..300))).await;
+                            drop(guard);
                             got += 1;
                         }
                         Err(_) => dropped += 1,

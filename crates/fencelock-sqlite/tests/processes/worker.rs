@@ -6,6 +6,7 @@ use std::{
     io::{BufRead, BufReader, Write},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+    sync::mpsc,
     time::{Duration, Instant},
 };
 
@@ -103,7 +104,7 @@ pub(crate) fn now() -> u64 {
 pub(crate) struct Worker {
     pub(crate) child: Child,
     input: Option<ChildStdin>,
-    lines: BufReader<ChildStdout>,
+    lines: mpsc::Receiver<String>,
 }
 impl Worker {
     pub(crate) fn start(words: &[&str]) -> Self {
@@ -111,7 +112,13 @@ impl Worker {
         command.arg("worker").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
-        Self { child, input, lines: BufReader::new(output) }
+        let (tx, lines) = mpsc::channel();
+        std::thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).for_each(|line| {
+                let _ = tx.send(line);
+            })
+        });
+        Self { child, input, lines }
     }
     pub(crate) fn hold(database: &Path, name: &str, ttl: Duration) -> Self {
         let mut worker = Self::start(&["hold", database.to_str().unwrap(), name, &ttl.as_millis().to_string()]);
@@ -120,8 +127,8 @@ impl Worker {
     }
     /// The next line: when it was said, and the rest after the expected word.
     pub(crate) fn hear(&mut self, word: &str) -> (u64, String) {
-        let mut line = String::new();
-        self.lines.read_line(&mut line).unwrap();
+        let line = self.lines.recv_timeout(Duration::from_secs(60));
+        let line = line.unwrap_or_else(|e| panic!("waited a minute for {word:?}: {e}"));
         let (at, said) = line.trim().split_once(' ').unwrap_or(("0", ""));
         let rest = said.strip_prefix(word).unwrap_or_else(|| panic!("waited for {word:?}, heard {line:?}"));
         (at.parse().unwrap(), rest.trim().to_owned())
