@@ -11,7 +11,7 @@ use crate::{
     wire::{
         acquire::{Entered, enter},
         look::{Look, look},
-        open::{connect, dead_ones, needs_retiring, register, retire, sweep},
+        open::{connect, needs_retiring, needs_sweep, register, retire, sweep},
         release::withdraw,
         scope::{Scope, read, write},
     },
@@ -244,12 +244,10 @@ impl Thread {
     }
     /// Whoever opens a session buries the dead, and once an hour the idle. Nothing waits for it, and nothing needs it.
     fn tidy(&mut self) {
-        let (shared, Some(own)) = (self.shared.clone(), self.shared.session()) else { return };
+        let shared = self.shared.clone();
         let Ok(conn) = self.connection() else { return };
-        if let Ok(dead) = read(conn, &shared, |scope| dead_ones(scope, own))
-            && !dead.is_empty()
-        {
-            let _ = write(conn, &shared, |scope| sweep(scope, &dead));
+        if read(conn, &shared, needs_sweep).unwrap_or(false) {
+            let _ = write(conn, &shared, sweep);
         }
         if read(conn, &shared, needs_retiring).unwrap_or(false) {
             let _ = write(conn, &shared, retire);

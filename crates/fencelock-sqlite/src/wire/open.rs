@@ -1,16 +1,18 @@
 //! Opening the database, the session's first and last transactions, and the sweep.
 use super::{
+    judge::observe,
     scope::{Scope, wait_while_busy},
     sql,
     time::wall_micros,
 };
 use crate::{
     error::{Fault, translate},
-    session::liveness::{Pulse, in_folder, test},
+    session::liveness::{Pulse, in_folder, liveness, test},
 };
 use fencelock_core::{Error, ErrorKind, Identity, Result};
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 use std::{
+    os::fd::OwnedFd,
     path::Path,
     time::{Duration, Instant},
 };
@@ -95,49 +97,57 @@ pub(crate) fn register(scope: &Scope<'_>, session: i64) -> std::result::Result<i
     scope.execute(sql::SESSION_INSERT, (session, &scope.shared.time.boot, scope.now, &*host, pid))?;
     Ok(scope.now)
 }
-/// Whose file is locked by nobody.
-pub(crate) fn dead_ones(scope: &Scope<'_>, own: i64) -> std::result::Result<Vec<i64>, Fault> {
-    let day = 86_400_000_000_000;
-    let boot = &scope.shared.time.boot;
-    let mut dead = Vec::new();
+/// What a look at somebody's session says.
+enum Remains {
+    Alive,
+    /// Of another boot, and nobody has written down yet since when it does not move.
+    Unseen,
+    Dead(Option<OwnedFd>),
+}
+/// As in `judge`, for whole sessions: on this boot the lock on its file tells, of another boot only observation does.
+fn remains(scope: &Scope<'_>) -> std::result::Result<Vec<(i64, Remains)>, Fault> {
+    const DAY: i64 = 86_400_000_000_000;
+    let (shared, boot) = (scope.shared, &scope.shared.time.boot);
+    let own = shared.session().unwrap_or(0);
     let mut known = vec![own];
-    let all = scope.all(sql::SESSIONS, [own], |row| {
+    let mut found = scope.all(sql::SESSIONS, [own], |row| {
         let (id, beat, seen_at, ttl): (i64, i64, i64, i64) = (row.get(0)?, row.get(2)?, row.get(4)?, row.get(5)?);
-        Ok((id, row.get::<_, String>(1)?, beat, row.get::<_, String>(3)?, seen_at, ttl))
-    })?;
-    for (id, its_boot, beat, seen_boot, seen_at, ttl) in all {
         known.push(id);
-        let gone = if its_boot == *boot {
-            let file = crate::session::liveness::liveness(&scope.shared.folder, id);
-            let no_file = !file.exists() && scope.now > beat.saturating_add(ttl.max(day));
-            no_file || matches!(test(&scope.shared.folder, id), Pulse::Dead(_))
+        let remains = if row.get::<_, String>(1)? != *boot {
+            let seen = row.get::<_, String>(3)? == *boot && seen_at <= scope.now;
+            match seen {
+                false => Remains::Unseen,
+                true if scope.now >= seen_at.saturating_add(ttl) => Remains::Dead(None),
+                true => Remains::Alive,
+            }
+        } else if let Pulse::Dead(file) = test(&shared.folder, id) {
+            Remains::Dead(Some(file))
+        } else if !liveness(&shared.folder, id).exists() && scope.now > beat.saturating_add(ttl.max(DAY)) {
+            Remains::Dead(None)
         } else {
-            seen_boot != *boot || scope.now >= seen_at.saturating_add(ttl)
+            Remains::Alive
         };
-        if gone {
-            dead.push(id);
+        Ok((id, remains))
+    })?;
+    // Files without a row: their maker died before it was registered, or after it was buried.
+    for id in in_folder(&shared.folder).into_iter().filter(|id| !known.contains(id)) {
+        if let Pulse::Dead(file) = test(&shared.folder, id) {
+            found.push((id, Remains::Dead(Some(file))));
         }
     }
-    // Files without a row: their maker died before it was registered, or after it was buried.
-    dead.extend(in_folder(&scope.shared.folder).into_iter().filter(|id| !known.contains(id)));
-    Ok(dead)
+    found.retain(|(_, remains)| !matches!(remains, Remains::Alive));
+    Ok(found)
 }
-/// Buries them, each after another look inside this transaction.
-pub(crate) fn sweep(scope: &Scope<'_>, dead: &[i64]) -> std::result::Result<(), Fault> {
-    let boot = &scope.shared.time.boot;
-    for id in dead {
-        let row = scope.first("SELECT boot, seen_boot FROM fencelock_session WHERE id = ?1", [id], |row| {
-            Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?))
-        })?;
-        match (row, test(&scope.shared.folder, *id)) {
-            // Of another boot: observed from now on, buried once it has not moved for its ttl.
-            (Some((its_boot, seen)), _) if its_boot != *boot && seen != *boot => super::judge::observe(scope, *id)?,
-            (Some((its_boot, _)), Pulse::Alive) if its_boot != *boot => scope.bury(*id, None)?,
-            (_, Pulse::Dead(file)) => scope.bury(*id, Some(file))?,
-            (Some(_), Pulse::Alive) if !crate::session::liveness::liveness(&scope.shared.folder, *id).exists() => {
-                scope.bury(*id, None)?;
-            }
-            (_, Pulse::Alive) => {}
+pub(crate) fn needs_sweep(scope: &Scope<'_>) -> std::result::Result<bool, Fault> {
+    Ok(!remains(scope)?.is_empty())
+}
+/// Buries the dead. Everybody is judged anew, inside this transaction.
+pub(crate) fn sweep(scope: &Scope<'_>) -> std::result::Result<(), Fault> {
+    for (id, remains) in remains(scope)? {
+        match remains {
+            Remains::Alive => {}
+            Remains::Unseen => observe(scope, id)?,
+            Remains::Dead(file) => scope.bury(id, file)?,
         }
     }
     Ok(())
