@@ -1,5 +1,21 @@
 //! Distributed locks with fencing tokens over the engines you already run.
+//!
+//! One API, one feature per engine; `default = []`: name the engines that you use. Start at [`connect`] and [`Client::mutex`];
+//! [`Held`] says what a guard promises, [`Token`] how to fence writes with it.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencelock::Error> {
+//! let client = fencelock::connect("memory:").await?;
+//! let guard = client.mutex("orders/42").lock().await?;
+//! println!("mine, with token {}", guard.token());
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
 use std::sync::Arc;
+
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
 
 pub use fencelock_core::*;
 
@@ -16,6 +32,13 @@ pub mod sqlite {
 ///
 /// # Cancel safety
 /// If dropped nothing is left but, perhaps, an empty database.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let error = fencelock::connect("sqlit:locks.db").await.unwrap_err();
+/// assert!(error.to_string().contains("did you mean sqlite:"));
+/// # }
+/// ```
 pub async fn connect(url: &str) -> Result<Client> {
     let parsed = url::Url::parse(url)?;
     let engine: Arc<dyn Engine> = match parsed.scheme() {
@@ -31,7 +54,8 @@ pub async fn connect(url: &str) -> Result<Client> {
             return Err(missing.hint("add the feature \"sqlite\" of the crate fencelock"));
         }
         other => {
-            let known = if cfg!(feature = "sqlite") { "known here: sqlite:PATH, memory:" } else { "known here: memory:" };
+            let known =
+                if cfg!(feature = "sqlite") { "known here: sqlite:PATH, memory:" } else { "known here: memory:" };
             let way_out = match url::nearest(other, &["sqlite", "memory"]) {
                 Some(meant) => format!("did you mean {meant}:? {known}"),
                 None => known.to_owned(),
