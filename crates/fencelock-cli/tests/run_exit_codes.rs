@@ -184,3 +184,38 @@ fn a_child_from_before_is_spared() {
     common::kill(before, rustix::process::Signal::KILL);
     until("its end", || (!common::lives(before)).then_some(()));
 }
+
+// Planted: FENCELOCK_URL taken from the environment of the wrapper only.
+#[test]
+fn a_nested_run_meets_the_same_locks() {
+    let place = Place::new();
+    let other = format!("sqlite:{}", place.path("other.db").display());
+    let nested = format!("{} run -n x -- echo in", common::binary().display());
+    let (code, out, err) = finish(&mut place.run(&["--url", &other], &nested));
+    assert_eq!((code, out.as_str()), (75, ""), "{err}");
+    let (code, out, _) = finish(&mut place.run(&["--url", &other, "--namespace", "a b"], &nested));
+    assert_eq!((code, out.as_str()), (75, ""));
+    let elsewhere = format!("{} run --namespace c -n x -- echo in", common::binary().display());
+    assert_eq!(finish(&mut place.run(&["--url", &other, "--namespace", "a b"], &elsewhere)).1, "in\n");
+}
+
+// Planted: no warning; the password in the error.
+#[test]
+fn a_password_on_the_command_line_draws_a_warning() {
+    let place = Place::new();
+    let (code, _, err) =
+        finish(place.fencelock().args(["run", "x", "--url", "carrier://me:secret@host", "--", "true"]));
+    assert_eq!(code, 78);
+    assert!(err.starts_with("warning: ") && err.contains("--url-file") && !err.contains("secret"), "{err}");
+}
+
+// Planted: `eprintln!`, which panics when it cannot write.
+#[test]
+fn a_standard_error_that_is_closed_is_no_reason_to_fail() {
+    let place = Place::new();
+    let script =
+        "\"$F\" run -v x -- bash -c 'exit 7' 2>&-; a=$?; \"$F\" run -v x -- bash -c 'exit 8' 2>/dev/full; echo $a $?";
+    let mut shell = std::process::Command::new("bash");
+    shell.args(["-c", script]).env("F", common::binary()).env("FENCELOCK_URL", place.url());
+    assert_eq!(finish(&mut shell).1, "7 8\n");
+}

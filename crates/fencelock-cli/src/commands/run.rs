@@ -194,7 +194,8 @@ fn plan(
         ("FENCELOCK_NAME", Some(args.name.clone().into())),
         ("FENCELOCK_TOKEN", Some(guard.token().get().to_string().into())),
         ("FENCELOCK_HOLD", Some(guard.id().to_string().into())),
-        ("FENCELOCK_ENGINE", Some(info.endpoint.to_string().into())),
+        // For people, and for the check that a nested run makes: never with a secret.
+        ("FENCELOCK_ENGINE", Some(info.url.as_ref().unwrap_or(&info.endpoint).to_string().into())),
         ("FENCELOCK_MODE", Some("mutex".into())),
         ("FENCELOCK_TTL_MS", Some(ttl.as_millis().to_string().into())),
         ("FENCELOCK_URL", known.map(OsString::from)),

@@ -58,7 +58,7 @@ pub(crate) struct Outcome {
 }
 
 /// How long a minder may take after a loss until the wrapper acts in its place: it may be stopped.
-const BACKSTOP: Duration = Duration::from_millis(100);
+const BACKSTOP: Duration = Duration::from_millis(50);
 
 /// Runs the job under the guard until all of it is gone.
 pub(crate) async fn run(guard: &Guard, plan: Plan, signals: &mut UnboundedReceiver<Caught>) -> io::Result<Outcome> {
@@ -71,9 +71,10 @@ pub(crate) async fn run(guard: &Guard, plan: Plan, signals: &mut UnboundedReceiv
     let mut reports = listen(link.another()?)?;
     let group = terminal::group_for_job();
     let deadline = guard.valid_until().as_nanos();
-    let minder = spawn(plan, theirs, group, deadline)?;
-    let mut wrapper =
-        Wrapper { guard, warn, in_terminal: group.is_some(), link, minder, tree, started: false, told: deadline };
+    let margin = (plan.ttl / 10).clamp(Duration::from_millis(30), Duration::from_millis(500));
+    let minder = spawn(plan, theirs, group, deadline, margin)?;
+    let in_terminal = group.is_some();
+    let mut wrapper = Wrapper { guard, warn, margin, in_terminal, link, minder, tree, started: false, told: deadline };
     // A link that cannot carry it is a minder that has died, and the reports say so.
     let _ = wrapper.link.send_descriptor(io::stdin().as_fd());
     Ok(wrapper.attend(&mut reports, signals).await)
@@ -82,6 +83,8 @@ pub(crate) async fn run(guard: &Guard, plan: Plan, signals: &mut UnboundedReceiv
 struct Wrapper<'a> {
     guard: &'a Guard,
     warn: bool,
+    /// The minder kills this long before the end of the lease.
+    margin: Duration,
     /// The job is in our process group and gets what the terminal sends.
     in_terminal: bool,
     link: Link,
@@ -101,10 +104,13 @@ impl Wrapper<'_> {
         let mut lost = std::pin::pin!(self.guard.lost());
         let mut renewed: Pin<Box<dyn Future<Output = ()>>> = Box::pin(self.guard.renewed());
         let (mut loss, mut ended) = (None, None);
+        // When the wrapper stops to rely on the minder; `None` once it has.
         let mut backstop: Option<Instant> = None;
+        let mut alone = self.warn;
         loop {
             if loss.is_none() {
                 self.tell_deadline();
+                backstop = (!alone).then(|| self.half_a_margin_before_the_end());
             }
             tokio::select! {
                 biased;
@@ -115,7 +121,7 @@ impl Wrapper<'_> {
                     } else {
                         // SAFETY R2: grace only while validity remains. For an expired lease the minder has acted already.
                         self.link.send(Frame::Kill);
-                        backstop = Some(Instant::now() + BACKSTOP);
+                        backstop = (!alone).then(|| Instant::now() + BACKSTOP);
                     }
                 }
                 frame = reports.recv() => match frame {
@@ -129,7 +135,7 @@ impl Wrapper<'_> {
                 Some(caught) = signals.recv() => self.pass_on(caught),
                 () = sleep_until(backstop.unwrap_or_else(Instant::now)), if backstop.is_some() => {
                     // It is stopped, or at a tree that it cannot end; either way what follows is done better here.
-                    backstop = None;
+                    (backstop, alone) = (None, true);
                     let _ = kill_process(self.minder, Signal::KILL);
                 }
             }
@@ -145,6 +151,12 @@ impl Wrapper<'_> {
             self.link.send(Frame::Deadline(deadline));
             self.told = deadline;
         }
+    }
+
+    /// By then a minder that runs has killed, and said so.
+    fn half_a_margin_before_the_end(&self) -> Instant {
+        let end = self.told.saturating_sub(clock::nanos(self.margin / 2));
+        Instant::now() + Duration::from_nanos(end.saturating_sub(clock::now()))
     }
 
     fn pass_on(&self, caught: Caught) {
@@ -163,9 +175,8 @@ impl Wrapper<'_> {
     }
 }
 
-fn spawn(plan: Plan, link: OwnedFd, group: Option<i32>, deadline: u64) -> io::Result<Pid> {
+fn spawn(plan: Plan, link: OwnedFd, group: Option<i32>, deadline: u64, margin: Duration) -> io::Result<Pid> {
     let warn = plan.on_loss == OnLoss::Warn;
-    let margin = (plan.ttl / 10).clamp(Duration::from_millis(30), Duration::from_millis(500));
     let max_hold = plan.max_hold.map(|d| clock::now().saturating_add(clock::nanos(d)));
     let schedule = Schedule::new(
         plan.on_loss,

@@ -1,0 +1,89 @@
+//! Places that cannot be used: one clear line, 78, and nothing held. As an unprivileged user when the tests are root's.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use common::{Place, finish};
+
+/// The user `nobody`.
+const NOBODY: u32 = 65534;
+
+/// The binary, where and as an unprivileged user can run it.
+fn unprivileged(place: &Place) -> Command {
+    let copy = place.path("fencelock");
+    if !copy.exists() {
+        // By another process: a descriptor of ours, open for writing, could be in a child of a neighbouring test, and the
+        // copy would be busy.
+        let copied = Command::new("cp").arg(common::binary()).arg(&copy).status().expect("cp");
+        assert!(copied.success());
+        fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o777)).expect("permissions");
+    }
+    let mut command = Command::new(copy);
+    command.current_dir(place.path("")).env_clear().env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    if rustix::process::geteuid().is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn refused(command: &mut Command, said: &[&str]) {
+    let (code, out, err) = finish(command.args(["run", "x", "--", "touch", "ran"]));
+    assert_eq!((code, out.as_str()), (78, ""), "{err}");
+    assert_eq!(err.lines().count(), 1, "{err}");
+    for text in said {
+        assert!(err.contains(text), "no {text:?} in {err}");
+    }
+}
+
+// Planted: the current directory for a HOME that is not there.
+#[test]
+fn no_home() {
+    let place = Place::new();
+    refused(&mut unprivileged(&place), &["HOME", "--url"]);
+    refused(unprivileged(&place).env("HOME", "/nonexistent"), &["/nonexistent", "--url"]);
+    assert!(!place.path("ran").exists());
+}
+
+// Planted: 69 for what the system denies.
+#[test]
+fn a_place_that_cannot_be_written() {
+    let place = Place::new();
+    fs::create_dir(place.path("closed")).expect("a directory");
+    fs::set_permissions(place.path("closed"), fs::Permissions::from_mode(0o555)).expect("permissions");
+    let file = place.path("closed/locks.db").display().to_string();
+    refused(unprivileged(&place).args(["--url", &format!("sqlite:{file}")]), &[&file]);
+    let deep = place.path("closed/deep/locks.db").display().to_string();
+    refused(unprivileged(&place).args(["--url", &format!("sqlite:{deep}")]), &[&deep]);
+    assert!(!place.path("ran").exists());
+}
+
+// Planted: a file of another kind overwritten.
+#[test]
+fn what_is_no_database() {
+    let place = Place::new();
+    let text = "this is a letter to my aunt, and no database at all ".repeat(40);
+    fs::write(place.path("letter"), &text).expect("a file");
+    fs::set_permissions(place.path("letter"), fs::Permissions::from_mode(0o666)).expect("permissions");
+    let file = place.path("letter").display().to_string();
+    refused(unprivileged(&place).args(["--url", &format!("sqlite:{file}")]), &[&file]);
+    assert_eq!(place.read("letter"), text);
+    let dir = place.path("").display().to_string();
+    refused(unprivileged(&place).args(["--url", &format!("sqlite:{dir}")]), &[dir.trim_end_matches('/')]);
+    assert!(!place.path("ran").exists());
+}
+
+// Planted: unknown keys passed over.
+#[test]
+fn a_url_that_is_wrong() {
+    let place = Place::new();
+    for (query, said) in [("colour=red", "colour"), ("ttl=soon", "soon"), ("ttl=0s", "ttl")] {
+        let url = format!("sqlite:{}?{query}", place.path("locks.db").display());
+        refused(unprivileged(&place).args(["--url", &url]), &[said]);
+    }
+    refused(unprivileged(&place).env("FENCELOCK_URL", "carrier:x"), &["carrier"]);
+    assert!(!place.path("ran").exists());
+}
