@@ -323,10 +323,23 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) ->
                     undo.withdraw().await?;
                     return Err(Error::closed("lock"));
                 }
-                if let Ok(held) = admit(core, &request, grant).await? {
-                    undo.hand_over();
-                    request.settle();
-                    return Ok(Ok(held));
+                match admit(core, &request, grant).await? {
+                    Ok(held) => {
+                        undo.hand_over();
+                        if request.settle() {
+                            return Ok(Ok(held));
+                        }
+                        return Ok(Err(request.last_report().unwrap_or_default()));
+                    }
+                    // The next one would fare no better.
+                    Err(LossReason::MaxHold) => {
+                        undo.withdraw().await?;
+                        let d = request.max_hold().unwrap_or_default();
+                        let over = format!("a max_hold of {d:?} was over before the lock was in hand");
+                        let over = Error::new(ErrorKind::InvalidConfig, "lock", over).with("name", request.name());
+                        return Err(over.hint("give more"));
+                    }
+                    Err(_) => {}
                 }
             }
             // After a stop the engine has not looked, and an earlier command of it may have had its effect.
@@ -360,8 +373,8 @@ async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Resu
     let clock = keeper.clock.clone();
     let hold = Arc::new(Hold::new(grant, since, request.max_hold(), &info.capabilities, clock));
     // What has less than half of its ttl left is renewed before it is handed out (SAFETY G3).
-    let mut tries = 0;
-    while keeper.clock.now().until(hold.sent_at() + hold.grant.ttl) < hold.grant.ttl / 2 {
+    let (mut tries, mut now) = (0, keeper.clock.now());
+    while now.until(hold.sent_at() + hold.grant.ttl) < hold.grant.ttl / 2 {
         if !hold.is_own() {
             // It is renewed by its session's next heartbeat, or ends with it.
             tokio::select! {
@@ -370,6 +383,7 @@ async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Resu
                 () = hold.renewed() => {}
                 () = core.nap(Some(hold.valid_until())) => return Ok(Err(LossReason::SessionEnded)),
             }
+            now = keeper.clock.now();
             continue;
         }
         if tries == 3 {
@@ -388,8 +402,9 @@ async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Resu
             Some(Renewed::Lost(reason)) => return Ok(Err(*reason)),
             Some(Renewed::Unknown) | None => {}
         }
+        now = keeper.clock.now();
     }
-    if let Err(reason) = keeper.losses.admit(&hold, keeper.clock.now()) {
+    if let Err(reason) = keeper.losses.admit(&hold, now) {
         return Ok(Err(reason));
     }
     keeper.tend(&hold);

@@ -149,13 +149,11 @@ impl Held {
     /// # Cancel safety
     /// If dropped the keeper goes on with it.
     pub async fn release(mut self) -> Result<()> {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return self.give_back().await;
+        }
         let core = self.core.clone();
-        let answer = core.on_runtime(async move {
-            let answer = self.give_back().await;
-            drop(self);
-            answer
-        });
-        answer.await
+        core.on_runtime(async move { self.give_back().await }).await
     }
     async fn give_back(&mut self) -> Result<()> {
         let keeper = self.core.keeper();
@@ -171,7 +169,7 @@ impl Held {
             let answer = tokio::select! {
                 biased;
                 answer = self.core.engine().release(&self.hold.grant) => answer,
-                _ = self.lost() => return Err(self.lost_error("release")),
+                () = self.hold.until(|life| life.is_over().then_some(())) => return Err(self.lost_error("release")),
             };
             match answer {
                 Err(e) if e.is_temporary() && good => {

@@ -2,7 +2,7 @@
 //! (SAFETY K2), first come, first served.
 use crate::types::{Claim, Name};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, VecDeque, hash_map::Entry as Place},
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -31,13 +31,14 @@ pub(crate) enum Entry {
 
 impl Turns {
     pub(crate) fn enter(&self, key: Key) -> Entry {
-        let mut all = self.all();
-        match all.get_mut(&key) {
-            None => {
-                all.insert(key.clone(), Queue::new());
+        match self.all().entry(key) {
+            Place::Vacant(place) => {
+                let key = place.key().clone();
+                place.insert(Queue::new());
                 Entry::Turn(Turn { turns: self.clone(), key, armed: true })
             }
-            Some(queue) => {
+            Place::Occupied(mut place) => {
+                let queue = place.get_mut();
                 let (tx, rx) = oneshot::channel();
                 queue.retain(|waiter| !waiter.is_closed());
                 queue.push_back(tx);
@@ -65,13 +66,15 @@ impl Turns {
 impl Drop for Turn {
     fn drop(&mut self) {
         while self.armed {
-            let next = {
-                let mut all = self.turns.all();
-                let next = all.get_mut(&self.key).and_then(Queue::pop_front);
-                if next.is_none() {
-                    all.remove(&self.key);
+            let next = match self.turns.all().entry(self.key.clone()) {
+                Place::Vacant(_) => None,
+                Place::Occupied(mut place) => {
+                    let next = place.get_mut().pop_front();
+                    if next.is_none() {
+                        place.remove();
+                    }
+                    next
                 }
-                next
             };
             let Some(next) = next else { return };
             // Sent outside the mutex, for it wakes somebody. The turn itself is sent: a receiver that goes away with the turn

@@ -1,7 +1,7 @@
 //! Story: what cannot be used is refused at the first await, by one clear error that names the value and the way out, before
 //! any byte is sent; nothing is held or queued afterwards.
 //!
-//! Planted to see it red: `check` that accepts every ttl; `Name::new` without the NUL; `check` without max_hold.
+//! Planted to see it red: `check` that accepts every ttl; `Name::new` without the NUL; `check` without max_hold; a loss by `MaxHold` on the way that is tried again.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -31,9 +31,9 @@ fn what_cannot_be_used_is_refused_before_a_byte_is_sent() {
         for (make, kind, says) in cases {
             let mutex = make(&client);
             let errors = [
-                mutex.lock().await.unwrap_err(),
-                mutex.try_lock().await.unwrap_err(),
-                mutex.try_lock_for(SEC).await.unwrap_err(),
+                within("an error", 5 * SEC, mutex.lock()).await.unwrap_err(),
+                within("an error", 5 * SEC, mutex.try_lock()).await.unwrap_err(),
+                within("an error", 5 * SEC, mutex.try_lock_for(SEC)).await.unwrap_err(),
             ];
             for error in errors {
                 assert_eq!(error.kind(), kind, "{error}");
@@ -50,6 +50,19 @@ fn what_cannot_be_used_is_refused_before_a_byte_is_sent() {
         let just = client.mutex("x".repeat(512)).ttl(50 * MS).max_hold(Duration::MAX).lock().await.unwrap();
         just.release().await.unwrap();
     });
+}
+
+/// Of no use, but nothing that can be seen before: it is told, and not tried for ever.
+#[test]
+fn a_max_hold_that_is_over_at_once_is_told() {
+    let server = server();
+    let client = client(lease(&server));
+    runtime().block_on(async {
+        let nano = client.mutex("m").max_hold(Duration::from_nanos(1));
+        let error = within("an error", 5 * SEC, nano.lock()).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::InvalidConfig && error.to_string().contains("1ns"), "{error}");
+    });
+    eventually("nothing held", SEC, || server.census() == (0, 0));
 }
 
 /// On an engine with sessions the ttl is the session's.

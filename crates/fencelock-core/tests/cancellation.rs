@@ -214,3 +214,20 @@ fn an_engine_that_hangs_holds_nobody_up() {
     });
     eventually("free", 2 * SEC, || server.census() == (0, 0));
 }
+
+/// After a stop "busy" means only that the engine does not look any more: what it was granted before is withdrawn.
+#[test]
+fn busy_after_a_stop_is_not_believed() {
+    let server = server();
+    let mut idle = Hooked::new(lease(&server), |grant| Box::pin(async move { grant }));
+    idle.idle = true;
+    let client = Client::builder(Arc::new(idle)).build().unwrap();
+    runtime().block_on(async {
+        let mut lock = client.mutex("m").try_lock();
+        assert!(once(&mut lock).await.is_none());
+        soon("granted by the server", 5 * SEC, || server.census() == (1, 0)).await;
+        assert!(once(&mut lock).await.is_none());
+        drop(lock);
+        soon("withdrawn", 2 * SEC, || server.census() == (0, 0)).await;
+    });
+}

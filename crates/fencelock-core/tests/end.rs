@@ -5,7 +5,8 @@
 //! Planted to see it red: `farewell` that does not wait (end of main); `Close` that stops the inbox at once (dropped in the
 //! same moment); `let_go` left out, and no look at `is_closed` in `claim` (a wait behind others gets in after the shutdown);
 //! the word to session holds left out of `serve` (lost is never told); `watch` that ends with `serve` (a lease runs out
-//! unheard); `on_runtime` that calls at once (no reactor).
+//! unheard); `on_runtime` and `Held::release` that call at
+//! once (no reactor); `settle` that does not look at `TAKEN`.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -87,7 +88,7 @@ fn a_shutdown_ends_waits_and_waits_for_what_was_dropped() {
 #[test]
 fn a_shutdown_withdraws_the_waits_of_a_blocked_runtime() {
     let server = server();
-    let (holder, client) = (client(lease(&server)), client(lease(&server).with_session(LONG)));
+    let (holder, client) = (client(lease(&server)), client(lease(&server)));
     let other = runtime();
     let guard = other.block_on(holder.mutex("m").lock()).unwrap();
     one_thread().block_on(async {
@@ -132,10 +133,12 @@ fn a_shutdown_says_when_it_was_not_done_in_time() {
     let (client, link) = cuttable(lease(&server));
     runtime().block_on(async {
         let guard = client.mutex("m").lock().await.unwrap();
+        let other = client.mutex("n").lock().await.unwrap();
         link.cut(true);
         drop(guard);
         let error = client.shutdown(50 * MS).await.unwrap_err();
         assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("50ms"), "{error}");
+        drop(other); // the keeper is still there, and takes it along
         link.cut(false);
         soon("it went on behind", 5 * SEC, || server.census() == (0, 0)).await;
     });
@@ -162,4 +165,47 @@ fn callers_without_tokio_are_served() {
     eventually("nothing left", 2 * SEC, || server.census() == (0, 0));
     block_on(client.shutdown(SEC)).unwrap();
     assert_eq!(block_on(client.mutex("x").lock()).unwrap_err().kind(), ErrorKind::Closed);
+}
+
+/// Engines and repeats need tokio's reactor and time: they have them, on the keeper.
+#[test]
+fn callers_without_tokio_need_none_of_it() {
+    let server = server();
+    let hooked = Hooked::new(lossy(&server, 0.5), |grant| Box::pin(async move { grant }));
+    let client = fencelock_core::Client::builder(std::sync::Arc::new(hooked)).build().unwrap();
+    for _ in 0..20 {
+        match block_on(client.mutex("x").lock()) {
+            Ok(guard) => block_on(guard.release()).unwrap(),
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Ambiguous),
+        }
+        let _ = block_on(client.inspect("x"));
+    }
+    eventually("nothing left", 2 * SEC, || server.census() == (0, 0));
+}
+
+/// A grant came late and is renewed first; a shutdown comes in between, and the keeper takes the hold back before the answer
+/// is there. What is gone on the server is not handed out.
+#[test]
+fn what_the_keeper_took_back_is_not_handed_out() {
+    let server = server();
+    let ttl = 2 * SEC;
+    let mut late = Hooked::new(lease(&server).default_ttl(ttl), move |grant| {
+        Box::pin(async move {
+            tokio::time::sleep(ttl * 6 / 10).await;
+            grant
+        })
+    });
+    late.slow_renew = 600 * MS;
+    let client = fencelock_core::Client::builder(std::sync::Arc::new(late)).build().unwrap();
+    runtime().block_on(async {
+        let wait = tokio::spawn(client.mutex("m").lock());
+        soon("granted by the server", 5 * SEC, || server.census() == (1, 0)).await;
+        tokio::time::sleep(ttl * 6 / 10 + 100 * MS).await; // it is being renewed
+        assert!(!wait.is_finished());
+        client.shutdown(5 * SEC).await.unwrap();
+        assert_eq!(server.census(), (0, 0));
+        let end = within("its end", 5 * SEC, wait).await.unwrap();
+        assert_eq!(end.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(client.held(), 0);
+    });
 }

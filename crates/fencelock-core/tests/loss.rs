@@ -203,6 +203,11 @@ fn the_end_of_a_session_ends_its_holds_and_no_wait() {
         let again = within("a new session", 5 * SEC, a.mutex("y").lock()).await.unwrap();
         again.check().unwrap();
         assert_eq!(a.held(), 1);
+        // Nothing is granted to a session that has ended, though its client has not heard of it yet.
+        server.end_sessions();
+        let z = within("a new session", 5 * SEC, a.mutex("z").lock()).await.unwrap();
+        let holders = b.inspect("z").await.unwrap().holders;
+        assert!(z.is_valid() && holders.len() == 1 && holders[0].hold == z.id(), "{holders:?}");
     });
     eventually("free", SEC, || server.census() == (0, 0));
 }
@@ -244,6 +249,21 @@ fn max_hold_is_told_at_its_time_and_frees_nothing_before_the_lease_ends() {
         });
         eventually("free", SEC, || server.census() == (0, 0));
     }
+}
+
+/// After it nothing is renewed.
+#[test]
+fn max_hold_ends_renewals() {
+    let server = server();
+    let (a, link) = cuttable(lease(&server).default_ttl(SEC));
+    runtime().block_on(async {
+        let guard = a.mutex("x").max_hold(SEC).lock().await.unwrap();
+        assert_eq!(within("told", 5 * SEC, guard.lost()).await, LossReason::MaxHold);
+        tokio::time::sleep(20 * MS).await; // a renewal that was on its way
+        let sent = link.commands();
+        soon("the lease's end", 5 * SEC, || server.census() == (0, 0)).await;
+        assert_eq!(link.commands(), sent);
+    });
 }
 
 #[test]

@@ -33,12 +33,13 @@ fn try_lock_names_the_holder_and_passes_nobody() {
             assert!(once(wait).await.is_none());
         }
         soon("one waits at the engine", 5 * SEC, || server.census() == (1, 1)).await;
-        for _ in 0..3 {
-            for wait in &mut waits {
-                assert!(once(wait).await.is_none());
+        let told = async {
+            while waits[0].blocked_by().is_none() {
+                assert!(once(&mut waits[0]).await.is_none());
+                tokio::time::sleep(MS).await;
             }
-            tokio::task::yield_now().await;
-        }
+        };
+        within("a report", 5 * SEC, told).await;
         let busy = waits[0].blocked_by().unwrap();
         assert_eq!((&*busy.holder.unwrap().note, busy.ahead), ("shipping", Some(0)));
         assert_eq!(waits[2].blocked_by().unwrap().ahead, Some(2));
@@ -71,7 +72,8 @@ fn a_limited_wait_keeps_its_limit_and_leaves_no_trace() {
         // At the engine, and in the local queue behind it.
         let began = Instant::now();
         let (first, second) = (b.mutex("m"), b.mutex("m"));
-        let (first, second) = tokio::join!(first.try_lock_for(100 * MS), second.try_lock_for(60 * MS));
+        let both = async { tokio::join!(first.try_lock_for(100 * MS), second.try_lock_for(60 * MS)) };
+        let (first, second) = within("the limit", 10 * SEC, both).await;
         assert_eq!(&*first.unwrap().unwrap_err().holder.unwrap().note, "shipping");
         second.unwrap().unwrap_err();
         assert!(began.elapsed() >= 100 * MS && began.elapsed() < 5 * SEC, "{:?}", began.elapsed());

@@ -134,7 +134,9 @@ impl Keeper {
         if running && timeout(PATIENCE, request.settled()).await.is_ok() {
             return;
         }
-        let request = if running { request.current() } else { request };
+        // It does not change any more after a stop.
+        let request = if running { request.take_back() } else { Some(request) };
+        let Some(request) = request else { return };
         self.withdraw(&request).await;
         // The first one may have overtaken a command that was still on the way.
         loop {

@@ -3,10 +3,11 @@ use super::Bell;
 use crate::{
     clock::Moment,
     hold::{Hold, Life, Verdict},
-    types::{HoldId, Lease, LossReason, Request, SessionId},
+    types::{HoldId, Lease, LossReason, Request, SessionId, Spread},
 };
 use std::{
     collections::{BTreeSet, HashMap},
+    hash::BuildHasherDefault,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -18,7 +19,7 @@ pub(crate) struct Losses {
 }
 #[derive(Debug, Default)]
 struct Roster {
-    entries: HashMap<HoldId, Entry>,
+    entries: HashMap<HoldId, Entry, BuildHasherDefault<Spread>>,
     order: BTreeSet<(Moment, HoldId)>,
     /// What the timer is set to. An alarm that is not yet due stays set when its hold is forgotten: a busy loop of short
     /// holds then wakes the thread once per ttl, not once per hold.
@@ -52,7 +53,10 @@ impl Losses {
         // Under the mutex: a session that ends after this look finds the hold on the list.
         let at = match hold.judge(now) {
             Verdict::Good(at) | Verdict::Suspect(at) => at,
-            Verdict::Lost | Verdict::Over => return Err(LossReason::Expired),
+            Verdict::Lost | Verdict::Over => match hold.life() {
+                Life::Lost(reason) => return Err(reason),
+                _ => return Err(LossReason::Expired),
+            },
         };
         roster.entries.insert(id, Entry::Held(at, hold.clone()));
         roster.order.insert((at, id));

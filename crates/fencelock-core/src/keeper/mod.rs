@@ -17,16 +17,14 @@ use crate::{
     engine::Engine,
     hold::{Hold, Session},
     os::Alarm,
-    types::{Event, Renewed, SessionId},
+    types::{Event, Renewed, SessionId, Spread},
 };
 use renewals::Renewals;
 use std::{
     collections::HashMap,
     fmt,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::AtomicBool,
-    },
+    hash::BuildHasherDefault,
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::sync::Notify;
@@ -54,7 +52,7 @@ pub(crate) struct Keeper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) losses: Losses,
     renewals: Renewals,
-    sessions: Mutex<HashMap<SessionId, Arc<Session>>>,
+    sessions: Mutex<HashMap<SessionId, Arc<Session>, BuildHasherDefault<Spread>>>,
     /// The client is being closed: nothing is tried for longer than it must.
     closing: AtomicBool,
 }

@@ -26,7 +26,8 @@ use std::{sync::Arc, time::Duration};
 #[derive(Clone, Debug)]
 pub struct Mutex {
     core: Arc<Core>,
-    name: String,
+    /// What is no name is kept as it was given: the first await says what is wrong with it.
+    name: Result<Name, String>,
     ttl: Duration,
     max_hold: Option<Duration>,
     note: Arc<str>,
@@ -34,7 +35,8 @@ pub struct Mutex {
 impl Mutex {
     pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
         let ttl = core.engine().info().default_ttl;
-        Self { core, name: name.to_owned(), ttl, max_hold: None, note: "".into() }
+        let name = Name::new(name).map_err(|_| name.to_owned());
+        Self { core, name, ttl, max_hold: None, note: "".into() }
     }
     /// How long a hold is good without a renewal; it is renewed for as long as the guard lives. Short: a hung holder is
     /// replaced sooner. Long: longer pauses are survived.
@@ -88,7 +90,7 @@ impl Mutex {
         Acquire::new(self.core.clone(), self.request(true), Some(patience))
     }
     fn request(&self, wait: bool) -> crate::Result<Request> {
-        let name = Name::new(&self.name)?;
+        let name = self.name.clone().or_else(Name::new)?;
         let floor = self.core.floors.of(&name);
         let (claim, ttl, max_hold, note) = (Claim::Mutex, self.ttl, self.max_hold, self.note.clone());
         let wish = crate::types::Wish { name, claim, ttl, max_hold, wait, note };

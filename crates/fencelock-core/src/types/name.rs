@@ -113,6 +113,22 @@ impl Minter {
     }
 }
 
+/// Hashes hold ids: they are spread already.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Spread(u64);
+impl std::hash::Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for part in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..part.len()].copy_from_slice(part);
+            self.0 = self.0.rotate_left(32) ^ u64::from_ne_bytes(word);
+        }
+    }
+}
+
 /// Who asks: shown to those who wait. It decides nothing (SAFETY A1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {

@@ -43,6 +43,7 @@ struct Course {
 const STOPPED: u8 = 1;
 const SETTLED: u8 = 2;
 const QUEUED: u8 = 4;
+const TAKEN: u8 = 8;
 
 /// What a new request says; the hold id is minted with it.
 pub(crate) struct Wish {
@@ -176,26 +177,31 @@ impl Request {
         self.root().flags.fetch_and(!SETTLED, AcqRel);
         Some(next)
     }
-    /// The attempt under way. It does not change any more after a stop.
-    pub(crate) fn current(&self) -> Self {
-        let course = self.course();
-        course.current.clone().unwrap_or_else(|| self.0.root.clone().unwrap_or_else(|| self.clone()))
-    }
     pub(crate) fn ends(&self) -> Moment {
         Moment::from_nanos(self.0.ends.load(Acquire))
     }
     /// The wait is over and has left nothing that a guard does not own. Of an attempt that another one has followed it says
-    /// nothing.
-    pub(crate) fn settle(&self) {
+    /// nothing. False: the keeper has taken it back before, and a grant of it is good for nothing.
+    pub(crate) fn settle(&self) -> bool {
         let mut course = self.course();
         let followed = course.current.as_ref().map_or(self.0.root.is_some(), |next| next.0.hold != self.0.hold);
         if followed {
-            return;
+            return true;
         }
         course.current = None;
+        let before = self.root().flags.fetch_or(SETTLED, AcqRel);
         drop(course);
-        self.root().flags.fetch_or(SETTLED, AcqRel);
         self.root().changed.notify_waiters();
+        before & TAKEN == 0
+    }
+    /// The keeper takes it back: the attempt under way, whose hold is not handed out any more. `None`: it has settled.
+    pub(crate) fn take_back(&self) -> Option<Self> {
+        let course = self.course();
+        if self.is(SETTLED) {
+            return None;
+        }
+        self.root().flags.fetch_or(TAKEN, AcqRel);
+        Some(course.current.clone().unwrap_or_else(|| self.0.root.clone().unwrap_or_else(|| self.clone())))
     }
     pub(crate) fn is_settled(&self) -> bool {
         self.is(SETTLED)

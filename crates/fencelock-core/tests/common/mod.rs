@@ -108,12 +108,19 @@ type OnGrant = Box<dyn Fn(Grant) -> Later<Grant> + Send + Sync>;
 
 /// An engine that lets a test in between a grant and the core.
 pub(crate) struct Hooked {
-    inner: MemoryEngine,
+    inner: Arc<MemoryEngine>,
     on_grant: OnGrant,
+    /// Answers of `renew` are kept back for so long.
+    pub(crate) slow_renew: Duration,
+    /// Renewals arrive so late, and nobody hears of it.
+    pub(crate) late_renew: Option<Duration>,
+    /// A grant is kept back until the stop, and then answered with "busy": after a stop nothing is promised.
+    pub(crate) idle: bool,
 }
 impl Hooked {
     pub(crate) fn new(inner: MemoryEngine, on_grant: impl Fn(Grant) -> Later<Grant> + Send + Sync + 'static) -> Self {
-        Self { inner, on_grant: Box::new(on_grant) }
+        let (inner, on_grant) = (Arc::new(inner), Box::new(on_grant));
+        Self { inner, on_grant, slow_renew: Duration::ZERO, late_renew: None, idle: false }
     }
 }
 impl std::fmt::Debug for Hooked {
@@ -128,6 +135,10 @@ impl Engine for Hooked {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         match self.inner.acquire(request).await? {
+            Outcome::Granted(_) if self.idle => {
+                request.stopped().await;
+                Ok(Outcome::Busy(Busy::default()))
+            }
             Outcome::Granted(grant) => Ok(Outcome::Granted((self.on_grant)(grant).await)),
             other => Ok(other),
         }
@@ -136,7 +147,17 @@ impl Engine for Hooked {
         self.inner.withdraw(request).await
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
-        self.inner.renew(grants).await
+        if let Some(late) = self.late_renew {
+            let (inner, late_grants) = (self.inner.clone(), grants.to_vec());
+            tokio::spawn(async move {
+                tokio::time::sleep(late).await;
+                inner.renew(&late_grants).await
+            });
+            return Ok(vec![Renewed::Unknown; grants.len()]);
+        }
+        let answers = self.inner.renew(grants).await;
+        tokio::time::sleep(self.slow_renew).await;
+        answers
     }
     async fn release(&self, grant: &Grant) -> Result<Released> {
         self.inner.release(grant).await
@@ -145,6 +166,7 @@ impl Engine for Hooked {
         self.inner.run(reports).await
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {
+        let _ = Handle::current(); // as an engine with a socket
         self.inner.inspect(name).await
     }
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
