@@ -79,8 +79,8 @@ fn run_raw(raw: &mut Raw) -> f64 {
     let started = Instant::now();
     let mut pairs = 0u32;
     while started.elapsed() < TURN {
-        for i in 0..16 {
-            raw.pair(NAMES[i]).unwrap();
+        for name in NAMES {
+            raw.pair(name).unwrap();
         }
         pairs += 16;
     }
@@ -90,8 +90,8 @@ fn run_ours(runtime: &tokio::runtime::Runtime, client: &Client, tasks: usize) ->
     let pairs = Arc::new(AtomicU64::new(0));
     let started = Instant::now();
     runtime.block_on(async {
-        let all = (0..tasks).map(|i| {
-            let (mutex, pairs) = (client.mutex(NAMES[i]), pairs.clone());
+        let all = NAMES.into_iter().take(tasks).map(|name| {
+            let (mutex, pairs) = (client.mutex(name), pairs.clone());
             tokio::spawn(async move {
                 while started.elapsed() < TURN {
                     mutex.lock().await.unwrap().release().await.unwrap();

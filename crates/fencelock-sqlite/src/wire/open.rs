@@ -22,20 +22,20 @@ pub(crate) fn connect(path: &Path, sync_full: bool) -> Result<Connection> {
     let failed = |e| translate("connect", path, e);
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut conn = Connection::open_with_flags(path, flags).map_err(failed)?;
-    let mut prepare = || -> rusqlite::Result<()> {
-        conn.busy_handler(Some(wait_while_busy))?;
-        conn.set_prepared_statement_cache_capacity(64);
-        // The last one out of a busy minute does not copy the log back: a short command would pay for it.
-        conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
-        patiently(|| conn.pragma_update(None, "synchronous", if sync_full { "FULL" } else { "NORMAL" }))?;
-        let mode: String = patiently(|| conn.pragma_query_value(None, "journal_mode", |row| row.get(0)))?;
-        if !mode.eq_ignore_ascii_case("wal") {
-            patiently(|| conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())))?;
-        }
-        Ok(())
-    };
-    prepare().map_err(failed)?;
+    tune(&mut conn, sync_full).map_err(failed)?;
     Ok(conn)
+}
+fn tune(conn: &mut Connection, sync_full: bool) -> rusqlite::Result<()> {
+    conn.busy_handler(Some(wait_while_busy))?;
+    conn.set_prepared_statement_cache_capacity(64);
+    // The last one out of a busy minute does not copy the log back: a short command would pay for it.
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    patiently(|| conn.pragma_update(None, "synchronous", if sync_full { "FULL" } else { "NORMAL" }))?;
+    let mode: String = patiently(|| conn.pragma_query_value(None, "journal_mode", |row| row.get(0)))?;
+    if !mode.eq_ignore_ascii_case("wal") {
+        patiently(|| conn.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())))?;
+    }
+    Ok(())
 }
 /// Some locks of SQLite's own ask no busy handler: while the log is recovered or the mode changes.
 fn patiently<T>(mut op: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
