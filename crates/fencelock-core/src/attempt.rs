@@ -37,6 +37,20 @@ pub(crate) type Attempt = Pin<Box<dyn Future<Output = Answer> + Send>>;
 /// # Cancel safety
 /// Dropping it withdraws: a grant that was on the way is released and a place in the queue is given up, even if this runtime
 /// never runs again. One that is neither polled nor dropped keeps its place, and what it was granted: poll it or drop it.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencelock_core::Error> {
+/// # use std::{sync::Arc, time::Duration};
+/// # use fencelock_core::{Client, memory::MemoryEngine};
+/// # let client = Client::builder(Arc::new(MemoryEngine::new())).build()?;
+/// let guard = client.mutex("orders/42").note("shipping").lock().await?;
+/// let mut wait = client.mutex("orders/42").lock();
+/// let _ = tokio::time::timeout(Duration::from_millis(20), &mut wait).await;
+/// println!("still {}", wait.blocked_by().expect("somebody holds it"));
+/// drop(wait);     // withdrawn
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "futures do nothing unless polled"]
 pub struct Acquire<A> {
     core: Arc<Core>,

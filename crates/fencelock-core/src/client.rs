@@ -84,12 +84,47 @@ impl fmt::Debug for Core {
 ///
 /// The last of its clones, handles and guards to go waits up to 250 ms for dropped guards to be released. A process that exits
 /// in another way has released nothing but what was awaited.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencelock_core::Error> {
+/// # use std::{sync::Arc, time::Duration};
+/// # use fencelock_core::{Client, memory::MemoryEngine};
+/// let client = Client::builder(Arc::new(MemoryEngine::new())).build()?;
+/// let guard = client.mutex("orders/42").lock().await?;
+/// assert!(client.inspect("orders/42").await?.is_held());
+/// for lock in client.list("orders/", &Default::default()).await?.items {
+///     println!("{}: {} holders", lock.name, lock.holders.len());
+/// }
+///
+/// // An operator breaks exactly this hold; its holder is told at once.
+/// let lost = guard.lost();
+/// client.force_release("orders/42", guard.token()).await?;
+/// assert_eq!(lost.await, fencelock_core::LossReason::TakenOver);
+/// client.shutdown(Duration::from_secs(1)).await?;
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Client {
     core: Arc<Core>,
 }
 
-/// How a client is made of an engine in hand.
+/// How a client is made of an engine in hand. For tests with paused time it takes another clock and another keeper:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread", start_paused = true)] async fn main() -> Result<(), fencelock_core::Error> {
+/// use fencelock_core::{Client, TokioClock, memory::{MemoryEngine, MemoryServer}};
+/// use std::{sync::Arc, time::Duration};
+///
+/// let clock = Arc::new(TokioClock::start());
+/// let engine = Arc::new(MemoryEngine::on(MemoryServer::new(clock.clone())));
+/// let client = Client::builder(engine.clone()).clock(clock).keeper_here().build()?;
+/// let guard = client.mutex("orders/42").lock().await?;
+/// engine.cut(true);
+/// guard.suspect().await;      // twenty seconds later, in no time
+/// guard.lost().await;         // and ten more
+/// assert!(guard.check().is_err());
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct ClientBuilder {
     engine: Arc<dyn Engine>,

@@ -14,6 +14,23 @@ use std::{fmt, future::Future, ops::Deref, sync::Arc, time::Duration};
 /// What it promises: while [`check`](Self::check) says yes, nobody else can have been granted the lock; when the hold is lost,
 /// [`lost`](Self::lost) resolves before anybody else can get it. What no lock can promise: that the process is not paused
 /// between the check and a write. For that a write carries the [`Guard::token`].
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencelock_core::Error> {
+/// # use std::{sync::Arc, time::Duration};
+/// # use fencelock_core::{Client, memory::MemoryEngine};
+/// # let client = Client::builder(Arc::new(MemoryEngine::new())).build()?;
+/// let guard = client.mutex("orders/42").ttl(Duration::from_secs(10)).lock().await?;
+/// let answer = guard.run(async { 6 * 7 }).await?;      // stopped where it stands if the lock is lost
+/// tokio::select! {
+///     reason = guard.lost() => eprintln!("stop: {reason}"),
+///     () = guard.expires_within(Duration::from_secs(3)) => eprintln!("renewals fail: time to wind up"),
+///     () = std::future::ready(()) => println!("{answer}, with {:?} in hand", guard.remaining()),
+/// }
+/// guard.check()?;                                       // right before what cannot be fenced
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
 #[must_use = "if unused the lock is released at once"]
 pub struct Held {
     core: Arc<Core>,
@@ -227,6 +244,18 @@ impl fmt::Debug for Held {
 }
 
 /// An exclusive hold: it alone has a token that orders writes.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencelock_core::Error> {
+/// # use std::{sync::Arc, time::Duration};
+/// # use fencelock_core::{Client, memory::MemoryEngine};
+/// # let client = Client::builder(Arc::new(MemoryEngine::new())).build()?;
+/// let first = client.mutex("orders/42").lock().await?;
+/// let token = first.token();
+/// drop(first);
+/// assert!(client.mutex("orders/42").lock().await?.token() > token);
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 #[must_use = "if unused the lock is released at once"]
 pub struct Guard(Held);

@@ -133,6 +133,12 @@ impl Url {
 }
 
 /// The word of `known` that was most likely meant.
+///
+/// ```
+/// use fencelock_core::url::nearest;
+/// assert_eq!(nearest("tll", &["ttl", "sync"]), Some("ttl"));
+/// assert_eq!(nearest("colour", &["ttl", "sync"]), None);
+/// ```
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let best = known.iter().map(|candidate| (distance(word, candidate), *candidate)).min()?;
     (best.0 <= 2.max(word.len() / 3)).then_some(best.1)

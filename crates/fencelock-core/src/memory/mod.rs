@@ -34,6 +34,23 @@ const HEARTBEAT: Duration = Duration::from_secs(1);
 const LEAST_WINDOW: Duration = Duration::from_millis(500);
 
 /// Locks in this process's memory.
+///
+/// ```
+/// # #[tokio::main] async fn main() -> Result<(), fencelock_core::Error> {
+/// use fencelock_core::{BootClock, Client, memory::{Link, MemoryEngine, MemoryServer}};
+/// use std::{sync::Arc, time::Duration};
+///
+/// // Two clients of one store; one reaches it over a bad link.
+/// let server = MemoryServer::new(Arc::new(BootClock));
+/// let link = Link::new(tokio::runtime::Handle::current(), Duration::from_millis(2)).lose_replies(0.1);
+/// let near = Client::builder(Arc::new(MemoryEngine::on(server.clone()))).build()?;
+/// let far = Client::builder(Arc::new(MemoryEngine::on(server).over(link))).build()?;
+/// let guard = near.mutex("x").lock().await?;
+/// assert!(far.mutex("x").try_lock().await?.is_err());
+/// guard.release().await?;
+/// far.mutex("x").lock().await?.release().await?;
+/// # Ok(()) }
+/// ```
 #[derive(Debug)]
 pub struct MemoryEngine {
     info: EngineInfo,

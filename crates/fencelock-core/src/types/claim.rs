@@ -2,6 +2,12 @@
 use std::{fmt, time::Duration};
 
 /// What is claimed of a name. It says the kind of lock too: an engine must know (SAFETY K1).
+///
+/// ```
+/// use fencelock_core::{Claim, Kind};
+/// assert!(Claim::Mutex.is_exclusive());
+/// assert_eq!(Claim::Mutex.kind(), Kind::Mutex);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Claim {

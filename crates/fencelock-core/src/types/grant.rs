@@ -7,6 +7,12 @@ use std::{fmt, sync::Arc, time::Duration};
 ///
 /// Write it with the data and refuse smaller ones: `UPDATE … SET …, fence = $1 WHERE … AND fence <= $1`, and check that a row
 /// was changed.
+///
+/// ```
+/// use fencelock_core::Token;
+/// assert_eq!(Token::new(7).map(Token::get), Some(7));
+/// assert_eq!(Token::new(0), None);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token(i64);
 impl Token {

@@ -2,7 +2,14 @@
 use super::{Claim, HoldId, Kind, Name, Token, claim::Human};
 use std::{fmt, sync::Arc, time::Duration};
 
-/// Who is in the way of a lock that was not got.
+/// Who is in the way of a lock that was not got. It prints itself for people, and `?` makes an error of it.
+///
+/// ```
+/// use fencelock_core::{Busy, Error, ErrorKind};
+/// let error = Error::from(Busy { holder: None, ahead: Some(2) });
+/// assert_eq!(error.kind(), ErrorKind::Busy);
+/// assert!(error.to_string().ends_with("2 ahead of you"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Busy {
     /// The holder, where the engine told.
