@@ -234,13 +234,23 @@ impl<'a> Undo<'a> {
             && sent_at > self.request.ends()
         {
             self.nothing_left();
+        } else {
+            self.leave_to_keeper();
         }
         Ok(())
     }
+    /// The wait may go on under another hold id: it is not stopped.
+    fn leave_to_keeper(mut self) {
+        self.core.host.job(Job::Undo { request: self.request.clone(), running: false });
+        self.armed = false;
+    }
 }
+/// *Invariant (SAFETY A3):* stopped before it is withdrawn. Its runtime may be gone with a command still under way, and an engine
+/// that asks for the stop as it grants must find it.
 impl Drop for Undo<'_> {
     fn drop(&mut self) {
         if self.armed {
+            self.request.stop();
             self.core.host.job(Job::Undo { request: self.request.clone(), running: false });
         }
     }

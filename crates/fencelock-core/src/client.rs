@@ -2,7 +2,7 @@
 use crate::{
     clock::{BootClock, Clock, Moment},
     engine::Engine,
-    error::{Error, Result},
+    error::{Error, ErrorKind, Result},
     floors::Floors,
     keeper::{Host, Job, Keeper},
     locks::Mutex,
@@ -10,11 +10,12 @@ use crate::{
     types::{EngineInfo, Listing, Minter, Name, Page, Released, Status, Token},
 };
 use std::{
+    collections::HashSet,
     fmt,
     future::Future,
     os::fd::OwnedFd,
     sync::{
-        Arc,
+        Arc, LazyLock, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::*},
     },
     time::Duration,
@@ -72,7 +73,17 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.host.farewell();
+        engines().remove(&address(self.engine()));
     }
+}
+/// The engines that have a client. A second one would keep another session's time, and its end would close the first one's
+/// engine.
+fn engines() -> MutexGuard<'static, HashSet<usize>> {
+    static TAKEN: LazyLock<std::sync::Mutex<HashSet<usize>>> = LazyLock::new(Default::default);
+    TAKEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+fn address(engine: &Arc<dyn Engine>) -> usize {
+    Arc::as_ptr(engine).cast::<()>().addr()
 }
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -148,11 +159,24 @@ impl ClientBuilder {
     /// The client.
     ///
     /// # Errors
-    /// `Unreachable` when the system has no timer or no random numbers for it.
+    /// `Unreachable` when the system has no timer or no random numbers for it; `InvalidConfig` when the engine has a client
+    /// already.
     pub fn build(self) -> Result<Client> {
+        let engine = address(&self.engine);
+        if !engines().insert(engine) {
+            let taken = Error::new(ErrorKind::InvalidConfig, "connect", "this engine has a client already");
+            return Err(taken.hint("clone that client, or open another engine"));
+        }
+        let made = self.core();
+        if made.is_err() {
+            engines().remove(&engine);
+        }
+        Ok(Client { core: Arc::new(made?) })
+    }
+    fn core(self) -> Result<Core> {
         let host = Host::new(self.engine, self.clock, self.here)?;
         let (turns, floors, minter) = (Turns::default(), Floors::default(), Minter::new()?);
-        Ok(Client { core: Arc::new(Core { host, turns, floors, minter, closed: AtomicBool::new(false) }) })
+        Ok(Core { host, turns, floors, minter, closed: AtomicBool::new(false) })
     }
 }
 
@@ -257,7 +281,7 @@ impl Client {
         if in_time {
             return Ok(());
         }
-        let late = Error::new(crate::ErrorKind::Unreachable, "shutdown", "not everything was released in time");
+        let late = Error::new(ErrorKind::Unreachable, "shutdown", "not everything was released in time");
         Err(late.with("grace", format!("{grace:?}")).hint("leases end by themselves"))
     }
 }

@@ -1,9 +1,9 @@
 //! The engine: callers' calls go to the worker's thread, everything that waits or mends to the keeper's.
 use crate::{
     config::{Config, MAX_TTL, MIN_TTL},
-    error::{Fault, session_gone, translate},
+    error::Fault,
     keeper::{Keeper, Order, Turned},
-    session::{Own, Shared, public},
+    session::{Own, Refusal, Shared, nanos, public},
     wire::{
         acquire::{Entered, enter},
         look::{inspect, list},
@@ -20,7 +20,7 @@ use fencelock_core::{
 };
 use std::{
     fs,
-    os::fd::OwnedFd,
+    os::{fd::OwnedFd, unix::fs::MetadataExt},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -51,10 +51,11 @@ impl SqliteEngine {
     pub fn open(config: Config) -> Result<Self> {
         let time = HostTime::read()?;
         let database = place(&config)?;
-        let conn = connect(&database, config.sync_full)?;
-        prepare(&conn, &database, &time.boot)?;
+        let conn = connect(&database, config.sync_full, true)?;
+        prepare(&conn, &database, &time.boot, config.sync_full)?;
         // Links were resolved in the folder; the file itself may be one, and only now it is certainly there.
         let database = fs::canonicalize(&database).unwrap_or(database);
+        check_file(&config, &database)?;
         let mut folder = database.clone().into_os_string();
         folder.push(".d");
         let endpoint = database.display().to_string();
@@ -85,10 +86,7 @@ impl SqliteEngine {
         Ok(Self { info, shared, worker, keeper })
     }
     fn fault(&self, operation: &'static str, fault: Fault) -> Error {
-        match fault {
-            Fault::Sql(e) => translate(operation, &self.shared.database, e),
-            Fault::Mark(_) | Fault::SessionGone => session_gone(operation),
-        }
+        fault.tell(operation, &self.shared.database)
     }
     /// The session, once it is open. The keeper tries for some seconds, and then says why there is none.
     async fn session(&self) -> Result<i64> {
@@ -96,11 +94,15 @@ impl SqliteEngine {
         let state = opened.wait_for(Option::is_some).await.map(|state| state.clone());
         match state {
             Ok(Some(Ok(session))) => Ok(session),
-            Ok(Some(Err(why))) => Err(Error::new(ErrorKind::Unreachable, "lock", why)),
-            _ => Err(session_gone("lock")),
+            Ok(Some(Err(Refusal { kind, why }))) => Err(Error::new(kind, "lock", why)),
+            _ => Err(self.fault("lock", Fault::Closed)),
         }
     }
-    fn granted(&self, request: &Request, session: i64, lock: i64, token: i64) -> Result<Outcome> {
+    fn granted(&self, request: &Request, session: i64, lock: i64, token: i64, at: i64) -> Result<Outcome> {
+        // Core counts `max_hold` from here, the record from its grant: a caller who polls this late begins anew.
+        if request.max_hold().is_some() && self.shared.time.now() - at >= nanos(request.ttl()) / 2 {
+            return Ok(Outcome::Displaced);
+        }
         let token =
             Token::new(token).ok_or_else(|| Error::new(ErrorKind::Protocol, "lock", "a token is not positive"))?;
         Ok(Outcome::Granted(Grant {
@@ -121,7 +123,7 @@ impl SqliteEngine {
         operation: &'static str,
     ) -> Result<T> {
         let sent = self.keeper.send(order);
-        let answer = if sent { rx.await.unwrap_or(Err(Fault::SessionGone)) } else { Err(Fault::SessionGone) };
+        let answer = if sent { rx.await.unwrap_or(Err(Fault::Closed)) } else { Err(Fault::Closed) };
         answer.map_err(|fault| self.fault(operation, fault))
     }
 }
@@ -138,7 +140,7 @@ impl Engine for SqliteEngine {
         };
         let wish = request.clone();
         match self.worker.write(move |scope| enter(scope, &wish, session)).await {
-            Ok(Entered::Granted { lock, token }) => self.granted(request, session, lock, token),
+            Ok(Entered::Granted { lock, token, at }) => self.granted(request, session, lock, token, at),
             Ok(Entered::Busy(busy)) => Ok(Outcome::Busy(busy)),
             Ok(Entered::Stopped) => Ok(Outcome::Busy(Busy::default())),
             Ok(Entered::OtherKind(kind)) => {
@@ -154,11 +156,11 @@ impl Engine for SqliteEngine {
                     () = request.stopped() => return Ok(Outcome::Busy(busy)),
                 };
                 match turned {
-                    Ok(Ok(Turned::Granted { lock, token })) => self.granted(request, session, lock, token),
+                    Ok(Ok(Turned::Granted { lock, token, at })) => self.granted(request, session, lock, token, at),
                     Ok(Ok(Turned::Stopped)) => Ok(Outcome::Busy(busy)),
                     Ok(Ok(Turned::Displaced)) => Ok(Outcome::Displaced),
                     Ok(Err(fault)) => Err(self.fault("lock", fault)),
-                    Err(_) => Err(session_gone("lock")),
+                    Err(_) => Err(self.fault("lock", Fault::Closed)),
                 }
             }
             Err(Fault::SessionGone) => {
@@ -250,8 +252,18 @@ fn place(config: &Config) -> Result<PathBuf> {
         );
     }
     let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-    check_filesystem(config, target.parent().unwrap_or(&folder), &target)?;
+    check_file(config, &target)?;
     Ok(path)
+}
+/// Before it is opened, and after: a link may have led to a place that was not there yet. A file of two names has two logs and
+/// two folders beside it.
+fn check_file(config: &Config, path: &Path) -> Result<()> {
+    check_filesystem(config, path.parent().unwrap_or(path), path)?;
+    if fs::metadata(path).is_ok_and(|meta| meta.nlink() > 1) {
+        let twice = Error::new(ErrorKind::InvalidConfig, "connect", "the database has a second name (a hard link)");
+        return Err(twice.with("database", path.display()).hint("remove one of the names"));
+    }
+    Ok(())
 }
 /// Locks and shared memory of files work on these. On NFS, SMB, 9p and FUSE they do not, or not between hosts.
 fn check_filesystem(config: &Config, folder: &Path, path: &Path) -> Result<()> {

@@ -6,8 +6,14 @@ use std::path::Path;
 /// What stops a transaction.
 #[derive(Debug)]
 pub(crate) enum Fault {
+    /// The engine was closed.
+    Closed,
+    /// Another process has been inside a transaction for longer than we wait.
+    Busy,
     /// SQLite said so.
     Sql(rusqlite::Error),
+    /// There is no token above the last one.
+    Spent,
     /// The next token would be above the mark (SAFETY T2): raise it first.
     Mark(i64),
     /// Our session is not in the database any more.
@@ -15,18 +21,50 @@ pub(crate) enum Fault {
 }
 impl From<rusqlite::Error> for Fault {
     fn from(e: rusqlite::Error) -> Self {
-        Self::Sql(e)
+        match e.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
+            _ => Self::Sql(e),
+        }
     }
+}
+
+impl Fault {
+    /// It may go away by itself: worth another try while somebody waits.
+    pub(crate) fn is_temporary(&self) -> bool {
+        match self {
+            Self::Busy | Self::Mark(_) | Self::SessionGone => true,
+            Self::Sql(e) => {
+                let code = e.sqlite_error_code();
+                matches!(code, Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen))
+            }
+            Self::Closed | Self::Spent => false,
+        }
+    }
+    pub(crate) fn tell(self, operation: &'static str, path: &Path) -> Error {
+        let new = |kind, message: &str| Error::new(kind, operation, message).with("database", path.display());
+        match self {
+            Self::Busy => busy(operation, path),
+            Self::Closed => Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again"),
+            Self::Mark(_) => new(ErrorKind::Protocol, "the mark of tokens could not be raised"),
+            Self::SessionGone => new(ErrorKind::Unreachable, "the session was ended by somebody else")
+                .hint("try again: a new one is being opened"),
+            Self::Spent => new(ErrorKind::Protocol, "the lock's last token is the highest number there is")
+                .hint("somebody wrote it into fencelock_lock.fence: use another name"),
+            Self::Sql(e) => translate(operation, path, e),
+        }
+    }
+}
+fn busy(operation: &'static str, path: &Path) -> Error {
+    Error::new(ErrorKind::Unreachable, operation, "another process has been inside its transaction for seconds")
+        .with("database", path.display())
+        .hint("look for a stopped process that has the database open")
 }
 
 pub(crate) fn translate(operation: &'static str, path: &Path, error: rusqlite::Error) -> Error {
     let code = error.sqlite_error_code();
     let new = |kind, message: &str| Error::new(kind, operation, message).with("database", path.display());
     match code {
-        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
-            new(ErrorKind::Unreachable, "another process has been inside its transaction for seconds")
-                .hint("look for a stopped process that has the database open")
-        }
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => busy(operation, path),
         Some(ErrorCode::NotADatabase) => new(ErrorKind::InvalidConfig, "the file is no SQLite database")
             .hint("give another path, or move the file away"),
         Some(ErrorCode::DatabaseCorrupt) => new(ErrorKind::Protocol, "the database is damaged")
@@ -41,10 +79,4 @@ pub(crate) fn translate(operation: &'static str, path: &Path, error: rusqlite::E
         Some(ErrorCode::SystemIoFailure) => new(ErrorKind::Unreachable, "reading or writing failed").because(error),
         _ => new(ErrorKind::Protocol, "SQLite refused").because(error),
     }
-}
-
-/// For those whose transaction found the session gone.
-pub(crate) fn session_gone(operation: &'static str) -> Error {
-    Error::new(ErrorKind::Unreachable, operation, "the session was ended by somebody else")
-        .hint("try again: a new one is being opened")
 }

@@ -1,7 +1,7 @@
 //! The keeper's thread: it opens the session, beats, hears the doorbell, and takes the lock for whoever's turn has come. So a
 //! blocked runtime of the user delays no heartbeat and costs nobody a hand-over.
 use crate::{
-    error::{Fault, session_gone, translate},
+    error::Fault,
     session::{
         Shared,
         doorbell::{self, CHECK_HOLDS},
@@ -16,7 +16,7 @@ use crate::{
         scope::{Scope, read, write},
     },
 };
-use fencelock_core::{BootClock, Clock, Error, Grant, HoldId, Renewed, Reports, Request, Result};
+use fencelock_core::{BootClock, Clock, Error, ErrorKind, Grant, HoldId, Renewed, Reports, Request, Result};
 use rusqlite::Connection;
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -34,6 +34,9 @@ use tokio::sync::oneshot;
 const ECHOES: [i64; 3] = [1_000_000, 5_000_000, 20_000_000];
 /// What cannot be opened is tried again this much later.
 const AGAIN: i64 = 100_000_000;
+/// And for so long, before those who wait for it are told (SAFETY E8).
+const CONNECT_TIMEOUT: i64 = 5_000_000_000;
+const HOUR: i64 = 3_600_000_000_000;
 
 pub(crate) enum Order {
     /// Core attends: open a session.
@@ -61,7 +64,7 @@ pub(crate) enum Order {
 }
 /// How a wait ended.
 pub(crate) enum Turned {
-    Granted { lock: i64, token: i64 },
+    Granted { lock: i64, token: i64, at: i64 },
     Stopped,
     Displaced,
 }
@@ -88,8 +91,8 @@ impl Keeper {
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let watches = Watches::new();
         let spawn = move || {
-            Thread { shared: ours, inbox, timer, watches, waits: HashMap::new(), conn: None, bell: None, retry: 0 }
-                .serve();
+            let (waits, conn, bell, retry, failing_since, next_tidy) = (HashMap::new(), None, None, 0, 0, i64::MAX);
+            Thread { shared: ours, inbox, timer, watches, waits, conn, bell, retry, failing_since, next_tidy }.serve();
         };
         thread::Builder::new().name("fencelock-turn".into()).spawn(spawn)?;
         Ok(Self { orders, shared })
@@ -119,6 +122,9 @@ struct Thread {
     bell: Option<OwnedFd>,
     /// When to try again to open a session; 0: nobody attends yet, `i64::MAX`: it is open.
     retry: i64,
+    /// Since when it cannot be opened; 0: it can.
+    failing_since: i64,
+    next_tidy: i64,
 }
 impl Thread {
     fn serve(mut self) {
@@ -130,15 +136,17 @@ impl Thread {
                     return;
                 }
                 self.obey(order);
+                self.beat_if_due();
             }
             let now = self.shared.time.now();
             if self.retry > 0 && now >= self.retry {
                 self.open();
             }
-            if now >= self.shared.next_beat() {
-                self.beat();
-            }
+            self.beat_if_due();
             self.look_due();
+            if self.shared.time.now() >= self.next_tidy {
+                self.tidy();
+            }
             self.sleep();
         }
     }
@@ -172,7 +180,7 @@ impl Thread {
     }
     fn connection(&mut self) -> Result<&Connection> {
         if self.conn.is_none() {
-            self.conn = Some(connect(&self.shared.database, self.shared.config.sync_full)?);
+            self.conn = Some(connect(&self.shared.database, self.shared.config.sync_full, false)?);
         }
         match &self.conn {
             Some(conn) => Ok(conn),
@@ -189,14 +197,23 @@ impl Thread {
 
     /// A session: files first, locked, then the row, so nobody finds a row whose file is not locked.
     fn open(&mut self) {
+        let again = self.conn.is_some();
+        if self.failing_since == 0 {
+            self.failing_since = self.shared.time.now();
+        }
         match self.try_open() {
             Ok(()) => {
-                self.retry = i64::MAX;
-                self.tidy();
+                (self.retry, self.failing_since) = (i64::MAX, 0);
+                self.next_tidy = self.shared.time.now();
             }
             Err(error) => {
-                self.shared.failed(&error);
-                self.retry = self.shared.time.now() + AGAIN;
+                let now = self.shared.time.now();
+                // What is wrong from the start is told at once; what may pass is waited for, for those who are in the queue.
+                let hopeless = self.shared.is_replaced() || (!again && error.kind() != ErrorKind::Unreachable);
+                if hopeless || now - self.failing_since >= CONNECT_TIMEOUT {
+                    self.shared.failed(&error);
+                }
+                self.retry = now + AGAIN;
             }
         }
     }
@@ -206,11 +223,7 @@ impl Thread {
         }
         let no_files = |e: rustix::io::Errno, shared: &Shared| {
             let refused = matches!(e, rustix::io::Errno::ACCESS | rustix::io::Errno::PERM | rustix::io::Errno::ROFS);
-            let kind = if refused {
-                fencelock_core::ErrorKind::PermissionDenied
-            } else {
-                fencelock_core::ErrorKind::Unreachable
-            };
+            let kind = if refused { ErrorKind::PermissionDenied } else { ErrorKind::Unreachable };
             Error::new(kind, "connect", "a session's files cannot be made")
                 .with("folder", shared.folder.display())
                 .because(std::io::Error::from(e))
@@ -233,8 +246,8 @@ impl Thread {
                 liveness::remove(&shared.folder, id);
                 return Err(match failed {
                     Err(error) => error,
-                    Ok(Err(Fault::Sql(e))) => translate("connect", &database, e),
-                    Ok(_) => session_gone("connect"),
+                    Ok(Err(fault)) => fault.tell("connect", &database),
+                    Ok(Ok(_)) => Fault::Closed.tell("connect", &database),
                 });
             }
         };
@@ -242,15 +255,26 @@ impl Thread {
         shared.open(id, live, beat, sent_at);
         Ok(())
     }
-    /// Whoever opens a session buries the dead, and once an hour the idle. Nothing waits for it, and nothing needs it.
+    /// Whoever opens a session buries the dead, and so does everybody once an hour; the idle records go then, too. Nothing
+    /// waits for it, and nothing needs it.
     fn tidy(&mut self) {
+        self.next_tidy = self.shared.time.now() + HOUR;
+        if self.shared.session().is_none() {
+            return;
+        }
         let shared = self.shared.clone();
         let Ok(conn) = self.connection() else { return };
-        if read(conn, &shared, needs_sweep).unwrap_or(false) {
-            let _ = write(conn, &shared, sweep);
+        let swept = read(conn, &shared, needs_sweep).unwrap_or(false) && write(conn, &shared, sweep).is_ok();
+        let retired = read(conn, &shared, needs_retiring).unwrap_or(false) && write(conn, &shared, retire).is_ok();
+        if swept || retired {
+            // There may be more than one turn takes.
+            self.next_tidy = self.shared.time.now() + AGAIN;
         }
-        if read(conn, &shared, needs_retiring).unwrap_or(false) {
-            let _ = write(conn, &shared, retire);
+    }
+    /// Asked between any two things that take time: a flood of them must not cost a hold.
+    fn beat_if_due(&mut self) {
+        if self.shared.time.now() >= self.shared.next_beat() {
+            self.beat();
         }
     }
     fn beat(&mut self) {
@@ -271,15 +295,13 @@ impl Thread {
     }
     /// Somebody ended it: the holds are lost, the waits begin anew.
     fn lose_session(&mut self) {
-        if let Some(id) = self.shared.end() {
+        if let Some((id, lock)) = self.shared.end() {
             liveness::remove(&self.shared.folder, id);
+            drop(lock);
         }
         self.bell = None;
         for (_, wait) in std::mem::take(&mut self.waits) {
             self.end(wait, Ok(Turned::Displaced));
-        }
-        if self.shared.is_replaced() {
-            self.conn = None;
         }
         self.retry = 1;
     }
@@ -300,6 +322,7 @@ impl Thread {
             if let Some(wait) = self.waits.remove(&hold) {
                 self.look(wait);
             }
+            self.beat_if_due();
         }
     }
     /// Looks, and acts when there is something to do. Watch first, then test: so a look that changes what is watched is done
@@ -335,16 +358,18 @@ impl Thread {
                 Ok(Look::Act) => {
                     let (request, session) = (wait.request.clone(), wait.session);
                     match self.write(|scope| enter(scope, &request, session)) {
-                        Ok(Entered::Granted { lock, token }) => {
-                            return self.end(wait, Ok(Turned::Granted { lock, token }));
+                        Ok(Entered::Granted { lock, token, at }) => {
+                            return self.end(wait, Ok(Turned::Granted { lock, token, at }));
                         }
                         Ok(Entered::Queued { .. }) => acted = true,
                         Ok(Entered::Stopped) => return self.end(wait, Ok(Turned::Stopped)),
                         Ok(Entered::Busy(_) | Entered::OtherKind(_)) => return self.end(wait, Ok(Turned::Displaced)),
-                        Err(Fault::SessionGone) => {
+                        Err(Fault::SessionGone) if self.shared.is_ours(session) => {
                             self.waits.insert(hold, wait);
                             return self.lose_session();
                         }
+                        Err(Fault::SessionGone) => return self.end(wait, Ok(Turned::Displaced)),
+                        Err(fault) if !fault.is_temporary() => return self.end(wait, Err(fault)),
                         Err(_) => {
                             wait.next = now + AGAIN / 4;
                             self.waits.insert(hold, wait);
@@ -353,6 +378,7 @@ impl Thread {
                     }
                 }
                 Ok(Look::Gone) => return self.end(wait, Ok(Turned::Displaced)),
+                Err(fault) if !fault.is_temporary() => return self.end(wait, Err(fault)),
                 Err(_) => {
                     wait.next = now + AGAIN;
                     self.waits.insert(hold, wait);
@@ -381,18 +407,20 @@ impl Thread {
     fn sleep(&mut self) {
         let waits = self.waits.values().map(|wait| wait.next).min().unwrap_or(i64::MAX);
         let retry = if self.retry > 0 { self.retry } else { i64::MAX };
-        let until = waits.min(retry).min(self.shared.next_beat());
+        let until = waits.min(retry).min(self.next_tidy).min(self.shared.next_beat());
         let heard = self.shared.sleep(until).then(|| self.poll(until));
         // From here on nobody needs to wake us: we are awake.
         let _ = self.shared.sleep(i64::MIN);
         let Some((rung, closed)) = heard else { return };
-        if rung.contains(&CHECK_HOLDS) {
+        // As many as fit: some may have found it full.
+        let full = rung.len() >= doorbell::MANY;
+        if full || rung.contains(&CHECK_HOLDS) {
             self.beat();
         }
         let now = self.shared.time.now();
         for wait in self.waits.values_mut() {
             let hit = wait.watching.is_some_and(|session| closed.contains(&session));
-            if hit || rung.contains(&wait.lock) {
+            if hit || full || rung.contains(&wait.lock) {
                 (wait.next, wait.echoes) = (now, 0);
             }
         }
@@ -414,12 +442,16 @@ impl Thread {
 
     /// Gives up the session: its rows, then its files, then the lock.
     fn close(&mut self) {
+        self.close_session();
+        self.shared.failed(&Fault::Closed.tell("lock", &self.shared.database));
+    }
+    fn close_session(&mut self) {
         for (_, wait) in std::mem::take(&mut self.waits) {
             self.end(wait, Ok(Turned::Stopped));
         }
         let Some(id) = self.shared.session() else { return };
         let _ = self.write(|scope| scope.bury(id, None));
-        self.shared.end();
+        drop(self.shared.end());
     }
 }
 fn set(timer: &OwnedFd, shared: &Shared, until: i64) {
@@ -434,13 +466,12 @@ fn set(timer: &OwnedFd, shared: &Shared, until: i64) {
 fn random_id() -> Result<i64> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|e| {
-        Error::new(fencelock_core::ErrorKind::Unreachable, "connect", "the system has no random numbers")
-            .because(e.to_string())
+        Error::new(ErrorKind::Unreachable, "connect", "the system has no random numbers").because(e.to_string())
     })?;
     Ok(i64::from_ne_bytes(bytes) & i64::MAX)
 }
 fn replaced(shared: &Shared) -> Error {
-    Error::new(fencelock_core::ErrorKind::Unreachable, "connect", "the database file was removed or replaced")
+    Error::new(ErrorKind::Unreachable, "connect", "the database file was removed or replaced")
         .with("database", shared.database.display())
         .hint("connect again; what was held through the old file is lost")
 }

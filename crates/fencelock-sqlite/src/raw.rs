@@ -1,5 +1,5 @@
 //! The bare driver with the statements of an uncontended pair: what the benchmark measures us against.
-use crate::wire::{open, scope::wait_while_busy, sql, time::wall_micros};
+use crate::wire::{open, sql, time::wall_micros};
 use rusqlite::{Connection, Result};
 use std::path::Path;
 
@@ -15,8 +15,7 @@ impl Raw {
     /// # Errors
     /// What SQLite says.
     pub fn open(path: &Path) -> fencelock_core::Result<Self> {
-        let conn = open::connect(path, false)?;
-        debug_assert!(wait_while_busy(0));
+        let conn = open::connect(path, false, false)?;
         Ok(Self { conn, hold: 0 })
     }
     /// Takes the lock and gives it back: two transactions, the statements that the engine runs.

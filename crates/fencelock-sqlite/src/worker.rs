@@ -48,9 +48,8 @@ impl Worker {
         self.answer(Order::Read(Box::new(run)), rx).await
     }
     async fn answer<T>(&self, order: Order, rx: oneshot::Receiver<Result<T, Fault>>) -> Result<T, Fault> {
-        let gone = || Fault::SessionGone;
-        self.0.send(order).map_err(|_| gone())?;
-        rx.await.unwrap_or_else(|_| Err(gone()))
+        self.0.send(order).map_err(|_| Fault::Closed)?;
+        rx.await.unwrap_or(Err(Fault::Closed))
     }
 }
 struct Call<T, F> {
@@ -65,7 +64,7 @@ impl<T: Send, F: FnMut(&Scope<'_>) -> Result<T, Fault> + Send> Task for Call<T, 
     }
     fn finish(self: Box<Self>, end: Result<(), Fault>) {
         let Self { value, reply, .. } = *self;
-        let answer = end.and_then(|()| value.ok_or(Fault::SessionGone));
+        let answer = end.and_then(|()| value.ok_or(Fault::Closed));
         let _ = reply.send(answer);
     }
 }

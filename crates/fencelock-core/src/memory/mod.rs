@@ -218,6 +218,12 @@ impl Engine for MemoryEngine {
                 self.call(move |state, now| state.enter(&name, who, wait, ends, now)).await
             };
             match answer {
+                // Core counts `max_hold` from here, the record from its grant: a caller who polls this late begins anew.
+                Ok(Entered::Granted(_))
+                    if request.max_hold().is_some() && sent_at.until(self.server.now()) >= request.ttl() / 2 =>
+                {
+                    return Ok(Outcome::Displaced);
+                }
                 Ok(Entered::Granted(token)) => {
                     let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
                     let (name, claim) = (request.name().clone(), request.claim());

@@ -41,6 +41,10 @@ pub(crate) fn doorbell(folder: &Path, session: i64) -> PathBuf {
 /// Makes and locks a session's files, before anybody can know of it. `None`: somebody swept the file away between its making
 /// and its locking; take another number.
 pub(crate) fn make(folder: &Path, session: i64, rights: Rights) -> Result<Option<(OwnedFd, OwnedFd)>> {
+    // What could not be finished is not left behind: nobody knows of it, and nobody else has this number.
+    make_files(folder, session, rights).inspect_err(|_| remove(folder, session))
+}
+fn make_files(folder: &Path, session: i64, rights: Rights) -> Result<Option<(OwnedFd, OwnedFd)>> {
     let (live, bell) = (liveness(folder, session), doorbell(folder, session));
     // Open for writing: closing it then raises IN_CLOSE_WRITE, which no tester's look does.
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;

@@ -5,7 +5,7 @@ pub(crate) mod liveness;
 pub(crate) mod watches;
 
 use crate::{config::Config, wire::time::HostTime};
-use fencelock_core::{Error, Event, HoldId, LossReason, Moment, Reports, SessionId};
+use fencelock_core::{Error, ErrorKind, Event, HoldId, LossReason, Moment, Reports, SessionId};
 use rustix::event::{EventfdFlags, eventfd};
 use std::{
     collections::HashMap,
@@ -30,7 +30,13 @@ pub(crate) struct Shared {
     /// Wakes the keeper's thread.
     pub(crate) bell: OwnedFd,
     /// For those who wait for a session: it, or why there is none.
-    pub(crate) opened: watch::Sender<Option<Result<i64, String>>>,
+    pub(crate) opened: watch::Sender<Option<Result<i64, Refusal>>>,
+}
+/// Why there is no session.
+#[derive(Clone, Debug)]
+pub(crate) struct Refusal {
+    pub(crate) kind: ErrorKind,
+    pub(crate) why: String,
 }
 #[derive(Default)]
 struct State {
@@ -90,18 +96,21 @@ impl Shared {
         report(reports.as_ref(), Event::SessionAlive { session: public(id), sent_at });
         self.opened.send_replace(Some(Ok(id)));
     }
-    /// Every hold of it is told lost. True if there was one.
-    pub(crate) fn end(&self) -> Option<i64> {
+    /// Every hold of it is told lost. Its file's lock is given back with it: it may be unlinked before the lock is let go.
+    pub(crate) fn end(&self) -> Option<(i64, OwnedFd)> {
         let mut state = self.state();
         let live = state.live.take()?;
         let reports = state.reports.clone();
         drop(state);
         self.opened.send_replace(None);
         report(reports.as_ref(), Event::SessionEnded { session: public(live.id) });
-        Some(live.id)
+        Some((live.id, live.liveness))
     }
     pub(crate) fn failed(&self, error: &Error) {
-        self.opened.send_replace(Some(Err(error.to_string())));
+        self.opened.send_replace(Some(Err(Refusal { kind: error.kind(), why: error.to_string() })));
+    }
+    pub(crate) fn has_file(&self, session: i64) -> bool {
+        liveness::liveness(&self.folder, session).exists()
     }
     pub(crate) fn session(&self) -> Option<i64> {
         self.state().live.as_ref().map(|live| live.id)
@@ -139,12 +148,11 @@ impl Shared {
         self.state().live.as_ref().is_some_and(|live| now >= live.beat.saturating_add(live.shortest))
     }
     /// A heartbeat was committed. *Invariant:* what it did not find is told lost before the others are told alive.
+    /// And until then nobody sees the new beat: another transaction that grants meanwhile looks for them by itself.
     pub(crate) fn beaten(&self, session: i64, beat: i64, lost: &[HoldId], sent_at: Moment) {
+        self.lost(lost);
         let mut state = self.state();
         let Some(live) = state.live.as_mut().filter(|live| live.id == session) else { return };
-        for hold in lost {
-            live.held.remove(hold);
-        }
         live.beat = live.beat.max(beat);
         let next = live.next_beat();
         let reports = state.reports.clone();
@@ -153,24 +161,23 @@ impl Shared {
             state.asleep_until = next;
         }
         drop(state);
-        self.report_lost(reports.as_ref(), lost);
         report(reports.as_ref(), Event::SessionAlive { session: public(session), sent_at });
         if wake {
             self.wake_keeper();
         }
     }
     pub(crate) fn lost(&self, lost: &[HoldId]) {
-        let mut state = self.state();
-        if let Some(live) = state.live.as_mut() {
-            live.held.retain(|hold, _| !lost.contains(hold));
+        if lost.is_empty() {
+            return;
         }
-        let reports = state.reports.clone();
-        drop(state);
-        self.report_lost(reports.as_ref(), lost);
-    }
-    fn report_lost(&self, reports: Option<&Reports>, lost: &[HoldId]) {
+        let reports = self.state().reports.clone();
         for hold in lost {
-            report(reports, Event::Lost { hold: *hold, reason: LossReason::TakenOver });
+            report(reports.as_ref(), Event::Lost { hold: *hold, reason: LossReason::TakenOver });
+        }
+        if let Some(live) = self.state().live.as_mut() {
+            lost.iter().for_each(|hold| {
+                live.held.remove(hold);
+            });
         }
     }
     /// When the keeper's thread must beat next; `i64::MAX` when nothing is held: the lock on the file speaks for us.

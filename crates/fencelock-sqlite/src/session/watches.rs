@@ -6,16 +6,19 @@ use rustix::{
 };
 use std::{collections::HashMap, mem::MaybeUninit, os::fd::OwnedFd, path::Path};
 
+/// Instead of a watch's number.
+const NONE: i32 = -1;
+
 #[derive(Debug)]
 pub(crate) struct Watches {
-    /// `None`: no inotify to be had (EMFILE …). Everybody looks once a second anyway.
+    /// Made with the first watch: a user has 128 of them. `None` also when there is none to be had: everybody looks once a
+    /// second anyway.
     pub(crate) fd: Option<OwnedFd>,
     by_session: HashMap<i64, (i32, usize)>,
 }
 impl Watches {
     pub(crate) fn new() -> Self {
-        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
-        Self { fd, by_session: HashMap::new() }
+        Self { fd: None, by_session: HashMap::new() }
     }
     /// Counted: several waits may watch one session.
     pub(crate) fn add(&mut self, folder: &Path, session: i64) {
@@ -23,11 +26,14 @@ impl Watches {
             *count += 1;
             return;
         }
-        let Some(fd) = &self.fd else { return };
-        let flags = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE_SELF;
-        if let Ok(wd) = inotify::add_watch(fd, liveness::liveness(folder, session), flags) {
-            self.by_session.insert(session, (wd, 1));
+        if self.fd.is_none() {
+            self.fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).ok();
         }
+        let flags = WatchFlags::CLOSE_WRITE | WatchFlags::DELETE_SELF;
+        let watch = |fd| inotify::add_watch(fd, liveness::liveness(folder, session), flags).ok();
+        // Counted also where there is none, since it will be removed as often.
+        let wd = self.fd.as_ref().and_then(watch).unwrap_or(NONE);
+        self.by_session.insert(session, (wd, 1));
     }
     pub(crate) fn remove(&mut self, session: i64) {
         let Some((wd, count)) = self.by_session.get_mut(&session) else { return };
@@ -35,7 +41,7 @@ impl Watches {
         if *count == 0 {
             let wd = *wd;
             self.by_session.remove(&session);
-            if let Some(fd) = &self.fd {
+            if let Some(fd) = self.fd.as_ref().filter(|_| wd != NONE) {
                 let _ = inotify::remove_watch(fd, wd);
             }
         }

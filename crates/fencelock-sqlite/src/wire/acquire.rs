@@ -10,7 +10,7 @@ use crate::{
     error::Fault,
     session::{Own, nanos},
 };
-use fencelock_core::{Busy, Holder, Request};
+use fencelock_core::{Busy, HoldId, Holder, Request};
 
 /// When somebody who has so many alive ahead may take a lock that has been free since `freed` (SAFETY E4). The first is rung;
 /// when it has not taken it after 250 ms, the second may, whose own look comes within a second; then the third.
@@ -23,9 +23,11 @@ pub(crate) fn turn(freed: i64, ahead: i64) -> i64 {
 }
 
 pub(crate) enum Entered {
+    /// At this time.
     Granted {
         lock: i64,
         token: i64,
+        at: i64,
     },
     Queued {
         lock: i64,
@@ -68,7 +70,7 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
     if let Some((mine, _)) = live.iter().find(|(row, _)| row.hold == request.hold()) {
         // A repeat: its lease starts anew, in this transaction (SAFETY G1).
         scope.beat(session)?;
-        return Ok(Entered::Granted { lock: lock.id, token: mine.token });
+        return Ok(Entered::Granted { lock: lock.id, token: mine.token, at: mine.since });
     }
     if lock.kind != kind {
         if !live.is_empty() || waiting(scope, lock.id)? > 0 {
@@ -81,6 +83,9 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
     if holder.is_none() && line.my_turn {
         for place in &line.passed {
             scope.execute(sql::WAITER_TAIL, (lock.id, place))?;
+        }
+        for hold in &line.doubtful {
+            scope.execute(sql::WAITER_DELETE, (lock.id, hold.to_bytes()))?;
         }
         return grant(scope, request, session, &lock, line.queued);
     }
@@ -107,19 +112,22 @@ struct Line {
     my_turn: bool,
     /// Places of those who are alive and let their turn go by.
     passed: Vec<i64>,
+    /// Those of them whose file is not there, so that nobody can tell their death: one that lives queues anew.
+    doubtful: Vec<HoldId>,
 }
 impl Line {
-    /// Only when the lock is free are those ahead judged: the dead are buried, the sleeping are passed.
+    /// Those ahead are judged by somebody who has a place, or when the lock is free: the dead are buried, and when it is free
+    /// those who sleep are passed.
     fn read(scope: &Scope<'_>, lock: &LockRow, request: &Request, free: bool) -> Result<Self, Fault> {
         let hold = request.hold();
         let place = scope.first(sql::PLACE, (lock.id, hold.to_bytes()), |row| row.get::<_, i64>(0))?;
         let ahead = scope.first(sql::AHEAD, (lock.id, place.unwrap_or(i64::MAX)), |row| row.get(0))?.unwrap_or(0);
-        let mut line = Self { queued: place.is_some(), ahead, my_turn: free, passed: Vec::new() };
-        if !free || ahead == 0 {
+        let mut line = Self { queued: place.is_some(), ahead, my_turn: free, passed: Vec::new(), doubtful: Vec::new() };
+        if ahead == 0 || (!free && place.is_none()) {
             return Ok(line);
         }
         let mut freed = lock.freed;
-        if freed == 0 || freed > scope.now {
+        if free && (freed == 0 || freed > scope.now) {
             // It fell free in this transaction.
             let since = scope.first(sql::FREED, [lock.id], |row| row.get(0))?;
             freed = since.filter(|at: &i64| *at > 0 && *at <= scope.now).unwrap_or(scope.now);
@@ -132,7 +140,7 @@ impl Line {
                     line.ahead -= 1;
                     continue;
                 }
-                Standing::Expired(_) => {
+                Standing::Expired => {
                     scope.execute(sql::WAITER_DELETE, (lock.id, row.hold.to_bytes()))?;
                     line.ahead -= 1;
                     continue;
@@ -140,12 +148,14 @@ impl Line {
                 Standing::Unseen => observe(scope, row.session)?,
                 Standing::Good(_) => {}
             }
-            let ahead = i64::try_from(line.passed.len() + 1).unwrap_or(i64::MAX);
-            if scope.now < turn(freed, ahead) {
-                line.my_turn = false;
-                break;
+            let ahead = i64::try_from(line.passed.len() + line.doubtful.len() + 1).unwrap_or(i64::MAX);
+            // Those behind it are judged all the same: whoever found one of them dead came for that.
+            line.my_turn &= scope.now >= turn(freed, ahead);
+            if scope.shared.has_file(row.session) {
+                line.passed.push(row.place);
+            } else {
+                line.doubtful.push(row.hold);
             }
-            line.passed.push(row.place);
         }
         Ok(line)
     }
@@ -157,6 +167,8 @@ pub(crate) fn waiting(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<i64> {
 fn grant(scope: &Scope<'_>, request: &Request, session: i64, lock: &LockRow, queued: bool) -> Result<Entered, Fault> {
     let floor = request.floor().map_or(0, |token| token.get());
     let token = next_token(scope, lock.fence, floor)?;
+    // First: what it finds missing or run out are the holds from before, by the heartbeat from before.
+    scope.beat(session)?;
     let (hold, ttl) = (request.hold().to_bytes(), nanos(request.ttl()));
     let cap = request.max_hold().map_or(i64::MAX, |d| scope.now.saturating_add(nanos(d)).saturating_add(ttl));
     let kind = request.claim().kind().to_string();
@@ -167,8 +179,7 @@ fn grant(scope: &Scope<'_>, request: &Request, session: i64, lock: &LockRow, que
         scope.execute(sql::WAITER_DELETE, (lock.id, hold))?;
     }
     scope.granted(session, request.hold(), Own { lock: lock.id, ttl })?;
-    scope.beat(session)?;
-    Ok(Entered::Granted { lock: lock.id, token })
+    Ok(Entered::Granted { lock: lock.id, token, at: scope.now })
 }
 
 /// Somebody who is in the way, for those who only ask.

@@ -36,7 +36,7 @@ pub(crate) struct HolderRow {
     pub(crate) token: i64,
     ttl: i64,
     cap: i64,
-    since: i64,
+    pub(crate) since: i64,
     note: String,
     origin: Option<Origin>,
 }
@@ -57,8 +57,8 @@ pub(crate) struct WaiterRow {
 pub(crate) enum Standing {
     /// It counts until then, at least.
     Good(i64),
-    /// Its lease ran out then.
-    Expired(i64),
+    /// Its lease has run out.
+    Expired,
     /// Its session is dead; its file's lock is ours meanwhile, where there is a file.
     Dead(Option<OwnedFd>),
     /// It is of another boot and was not observed yet: somebody has to write down since when it does not move.
@@ -114,7 +114,7 @@ fn stands(
             return Standing::Unseen;
         }
         let end = origin.seen_at.saturating_add(ttl);
-        return if scope.now >= end { Standing::Expired(end) } else { Standing::Good(end) };
+        return if scope.now >= end { Standing::Expired } else { Standing::Good(end) };
     }
     if !scope.shared.is_ours(session)
         && let Pulse::Dead(lock) = test(&scope.shared.folder, session)
@@ -122,7 +122,7 @@ fn stands(
         return Standing::Dead(Some(lock));
     }
     let end = lease(origin);
-    if scope.now >= end { Standing::Expired(end) } else { Standing::Good(end) }
+    if scope.now >= end { Standing::Expired } else { Standing::Good(end) }
 }
 
 impl HolderRow {
@@ -171,9 +171,10 @@ pub(crate) fn clear(scope: &Scope<'_>, lock: i64) -> Result<Vec<(HolderRow, i64)
         match row.stands(scope) {
             Standing::Good(until) => live.push((row, until)),
             Standing::Dead(file) => scope.bury(row.session, file)?,
-            Standing::Expired(end) => {
+            Standing::Expired => {
                 scope.execute(sql::HOLDER_WITHDRAW, (lock, row.hold.to_bytes()))?;
-                scope.execute(sql::LOCK_FREED_ONCE, (lock, end))?;
+                // From now, not from the lease's end: after a night's sleep of the host the first in the queue has its turn.
+                scope.execute(sql::LOCK_FREED_ONCE, (lock, scope.now))?;
             }
             Standing::Unseen => {
                 let until = scope.now.saturating_add(row.ttl);
@@ -193,7 +194,7 @@ pub(crate) fn holding(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<Vec<Hold
     let live = holders(scope, lock)?.into_iter().filter_map(|row| match row.stands(scope) {
         Standing::Good(until) => Some(row.public(scope.now, until)),
         Standing::Unseen => Some(row.public(scope.now, scope.now.saturating_add(row.ttl))),
-        Standing::Dead(_) | Standing::Expired(_) => None,
+        Standing::Dead(_) | Standing::Expired => None,
     });
     Ok(live.collect())
 }

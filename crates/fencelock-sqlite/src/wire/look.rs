@@ -28,7 +28,7 @@ pub(crate) fn look(scope: &Scope<'_>, lock: i64, hold: HoldId) -> Result<Look, F
     for row in holders(scope, lock)? {
         match row.stands(scope) {
             Standing::Good(until) => first = Some((row.session, until)),
-            Standing::Unseen | Standing::Dead(_) | Standing::Expired(_) => return Ok(Look::Act),
+            Standing::Unseen | Standing::Dead(_) | Standing::Expired => return Ok(Look::Act),
         }
     }
     let predecessor = predecessor(scope, lock, place)?;
@@ -60,7 +60,7 @@ pub(crate) fn inspect(scope: &Scope<'_>, name: &Name) -> Result<Status, Fault> {
     status.last_token = Token::new(lock.fence);
     status.holders = holding(scope, lock.id)?;
     if waiting(scope, lock.id)? > 0 {
-        let alive = |row: &WaiterRow| !matches!(row.stands(scope), Standing::Dead(_) | Standing::Expired(_));
+        let alive = |row: &WaiterRow| !matches!(row.stands(scope), Standing::Dead(_) | Standing::Expired);
         let rows = waiters(scope, lock.id)?;
         status.waiters = rows.into_iter().filter(alive).map(|row| row.public(scope.now)).collect();
     }

@@ -7,7 +7,7 @@ use super::{
 };
 use crate::{
     error::{Fault, translate},
-    session::liveness::{Pulse, in_folder, liveness, test},
+    session::liveness::{Pulse, in_folder, test},
 };
 use fencelock_core::{Error, ErrorKind, Identity, Result};
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
@@ -18,9 +18,12 @@ use std::{
 };
 
 /// A connection, ready for our statements.
-pub(crate) fn connect(path: &Path, sync_full: bool) -> Result<Connection> {
+///
+/// Only the first one of an engine may make the file: later it would be another file than the one that was opened.
+pub(crate) fn connect(path: &Path, sync_full: bool, may_create: bool) -> Result<Connection> {
     let failed = |e| translate("connect", path, e);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let create = if may_create { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
     let mut conn = Connection::open_with_flags(path, flags).map_err(failed)?;
     tune(&mut conn, sync_full).map_err(failed)?;
     Ok(conn)
@@ -55,7 +58,7 @@ fn patiently<T>(mut op: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result
 
 /// Makes the tables when they are not there, and looks whether they are ours. On a new boot tokens start above the mark
 /// (SAFETY T2).
-pub(crate) fn prepare(conn: &Connection, path: &Path, boot: &str) -> Result<()> {
+pub(crate) fn prepare(conn: &Connection, path: &Path, boot: &str, sync_full: bool) -> Result<()> {
     let failed = |e| translate("connect", path, e);
     let tables: i64 = patiently(|| conn.query_row(sql::TABLES, [], |row| row.get(0))).map_err(failed)?;
     if tables > 0 {
@@ -88,7 +91,10 @@ pub(crate) fn prepare(conn: &Connection, path: &Path, boot: &str) -> Result<()> 
             let _ = conn.execute_batch("ROLLBACK");
         })
     };
-    make().map_err(failed)
+    let made = make().map_err(failed);
+    let usual = if sync_full { "FULL" } else { "NORMAL" };
+    patiently(|| conn.pragma_update(None, "synchronous", usual)).map_err(failed)?;
+    made
 }
 
 /// The session's row. Its files are made and locked already.
@@ -117,12 +123,16 @@ fn remains(scope: &Scope<'_>) -> std::result::Result<Vec<(i64, Remains)>, Fault>
             let seen = row.get::<_, String>(3)? == *boot && seen_at <= scope.now;
             match seen {
                 false => Remains::Unseen,
-                true if scope.now >= seen_at.saturating_add(ttl) => Remains::Dead(None),
+                true if scope.now >= seen_at.saturating_add(ttl) => match test(&shared.folder, id) {
+                    Pulse::Dead(file) => Remains::Dead(Some(file)),
+                    Pulse::Alive if !shared.has_file(id) => Remains::Dead(None),
+                    Pulse::Alive => Remains::Alive,
+                },
                 true => Remains::Alive,
             }
         } else if let Pulse::Dead(file) = test(&shared.folder, id) {
             Remains::Dead(Some(file))
-        } else if !liveness(&shared.folder, id).exists() && scope.now > beat.saturating_add(ttl.max(DAY)) {
+        } else if !shared.has_file(id) && scope.now > beat.saturating_add(ttl.max(DAY)) {
             Remains::Dead(None)
         } else {
             Remains::Alive
@@ -136,6 +146,8 @@ fn remains(scope: &Scope<'_>) -> std::result::Result<Vec<(i64, Remains)>, Fault>
         }
     }
     found.retain(|(_, remains)| !matches!(remains, Remains::Alive));
+    // Each one dead has a descriptor open until it is buried.
+    found.truncate(64);
     Ok(found)
 }
 pub(crate) fn needs_sweep(scope: &Scope<'_>) -> std::result::Result<bool, Fault> {
@@ -152,20 +164,24 @@ pub(crate) fn sweep(scope: &Scope<'_>) -> std::result::Result<(), Fault> {
     }
     Ok(())
 }
+/// The limit of `sql::IDLE`.
+const RETIRED_AT_ONCE: usize = 10_000;
 /// Once an hour somebody deletes the records that nobody has used for long; the floor rises above their tokens in the same
 /// transaction, so a name that comes back goes on where it was.
 pub(crate) fn retire(scope: &Scope<'_>) -> std::result::Result<(), Fault> {
-    let now = wall_micros() / 1_000_000;
-    let swept = scope.first(sql::META, [], |row| row.get::<_, i64>(4))?.unwrap_or(now);
-    if (swept..swept.saturating_add(3_600)).contains(&now) {
+    if !needs_retiring(scope)? {
         return Ok(());
     }
+    let now = wall_micros() / 1_000_000;
     let keep = i64::try_from(scope.shared.config.retention.as_secs()).unwrap_or(i64::MAX);
     let fences = scope.all(sql::IDLE, [now.saturating_sub(keep)], |row| row.get::<_, i64>(0))?;
-    if let Some(highest) = fences.into_iter().max() {
+    if let Some(highest) = fences.iter().max() {
         scope.execute(sql::META_FLOOR, [highest])?;
     }
-    scope.execute(sql::META_SWEPT, [now])?;
+    // A full batch: there are more, for the next turn.
+    if fences.len() < RETIRED_AT_ONCE {
+        scope.execute(sql::META_SWEPT, [now])?;
+    }
     Ok(())
 }
 pub(crate) fn needs_retiring(scope: &Scope<'_>) -> std::result::Result<bool, Fault> {

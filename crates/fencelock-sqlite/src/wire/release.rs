@@ -34,10 +34,15 @@ pub(crate) fn release(
 pub(crate) fn withdraw(scope: &Scope<'_>, name: &str, hold: HoldId) -> Result<(), Fault> {
     let Some(lock) = find(scope, name)? else { return Ok(()) };
     let held = scope.execute(sql::HOLDER_WITHDRAW, (lock.id, hold.to_bytes()))?;
-    let queued = scope.execute(sql::WAITER_DELETE, (lock.id, hold.to_bytes()))?;
-    if held > 0 {
-        scope.freed(lock.id, scope.now)?;
-    } else if queued > 0 && holders(scope, lock.id)?.is_empty() {
+    let place = scope.first(sql::PLACE, (lock.id, hold.to_bytes()), |row| row.get::<_, i64>(0))?;
+    if let Some(place) = place {
+        scope.execute(sql::WAITER_DELETE, (lock.id, hold.to_bytes()))?;
+        // Who stood behind it watches it: it has somebody else to watch now.
+        if let Some(next) = scope.first(sql::SUCCESSOR, (lock.id, place), |row| row.get(0))? {
+            scope.ring(lock.id, next);
+        }
+    }
+    if held > 0 || (place.is_some() && holders(scope, lock.id)?.is_empty()) {
         // It was perhaps this one's turn: it is the next one's now, from now on.
         scope.freed(lock.id, scope.now)?;
     }

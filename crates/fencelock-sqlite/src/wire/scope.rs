@@ -12,6 +12,7 @@ use fencelock_core::{BootClock, Clock, HoldId, Moment};
 use rusqlite::{CachedStatement, Connection, Params, Row};
 use std::{
     cell::{Cell, RefCell},
+    collections::HashSet,
     os::fd::OwnedFd,
     time::{Duration, Instant},
 };
@@ -84,19 +85,19 @@ impl<'a> Scope<'a> {
     pub(crate) fn verify(&self, session: i64) -> Result<(), Fault> {
         let beat = self.first(sql::SESSION_LAST, [session], |row| row.get::<_, i64>(0))?;
         let beat = beat.ok_or(Fault::SessionGone)?;
-        let lapsed = self.all(sql::HOLDER_LAPSED, (session, beat, self.now), |row| Ok((row.get(0)?, row.get(1)?)))?;
-        for (lock, end) in lapsed {
-            self.freed(lock, end)?;
+        let lapsed: Vec<i64> = self.all(sql::HOLDER_LAPSED, (session, beat, self.now), |row| row.get(0))?;
+        for lock in lapsed {
+            self.freed(lock, self.now)?;
         }
-        let mut missing = self.shared.held();
-        for hold in self.all(sql::HOLDS_OF, [session], |row| row.get::<_, [u8; 16]>(0).map(HoldId::from_bytes))? {
-            missing.retain(|known| *known != hold);
-        }
+        let id = |row: &Row<'_>| row.get::<_, [u8; 16]>(0).map(HoldId::from_bytes);
+        let found: HashSet<HoldId> = self.all(sql::HOLDS_OF, [session], id)?.into_iter().collect();
+        let missing = self.shared.held().into_iter().filter(|hold| !found.contains(hold));
         self.effects.borrow_mut().lost.extend(missing);
         Ok(())
     }
     pub(crate) fn granted(&self, session: i64, hold: HoldId, own: Own) -> Result<(), Fault> {
-        if !self.shared.grant(session, hold, own) {
+        // One stat: a client of short holds beats seldom, and must not go on in a file that nobody else can see.
+        if self.shared.is_replaced() || !self.shared.grant(session, hold, own) {
             return Err(Fault::SessionGone);
         }
         self.effects.borrow_mut().granted.push(hold);
@@ -111,9 +112,13 @@ impl<'a> Scope<'a> {
         }
         Ok(())
     }
+    /// Tells a session to look at its place in this lock's queue.
+    pub(crate) fn ring(&self, lock: i64, session: i64) {
+        self.effects.borrow_mut().rings.push((lock, vec![session]));
+    }
     /// Tells a session to look whether its holds are still there.
     pub(crate) fn alert(&self, session: i64) {
-        self.effects.borrow_mut().rings.push((CHECK_HOLDS, vec![session]));
+        self.ring(CHECK_HOLDS, session);
     }
     /// Removes a dead session with all that it held and waited for. `lock` keeps anybody from taking its file meanwhile.
     pub(crate) fn bury(&self, session: i64, lock: Option<OwnedFd>) -> Result<(), Fault> {
@@ -143,10 +148,12 @@ impl<'a> Scope<'a> {
             let _ = sessions.into_iter().find(|session| doorbell::ring(folder, *session, lock));
         }
     }
-    fn rolled_back(self) {
+    /// *Invariant:* forgotten while the write lock is still ours, or another heartbeat would miss what was never written.
+    fn roll_back(self) {
         for hold in self.effects.into_inner().granted {
             self.shared.drop_hold(hold);
         }
+        roll_back(self.conn);
     }
 }
 
@@ -172,8 +179,7 @@ pub(crate) fn write<T>(
                 return Ok(value);
             }
             Err(fault) => {
-                roll_back(conn);
-                scope.rolled_back();
+                scope.roll_back();
                 match fault {
                     Fault::Mark(token) => raise_mark(conn, shared, token)?,
                     fault => return Err(fault),
@@ -186,9 +192,11 @@ pub(crate) fn write<T>(
 pub(crate) fn write_all(conn: &Connection, shared: &Shared, mut tasks: Vec<Box<dyn Task>>) {
     if tasks.len() > 1 {
         let together = |scope: &Scope<'_>| tasks.iter_mut().try_for_each(|task| task.attempt(scope));
-        if once(conn, shared, together).is_ok() {
-            tasks.into_iter().for_each(|task| task.finish(Ok(())));
-            return;
+        match once(conn, shared, together) {
+            Ok(()) => return tasks.into_iter().for_each(|task| task.finish(Ok(()))),
+            // They have all waited long enough together.
+            Err(Fault::Busy) => return tasks.into_iter().for_each(|task| task.finish(Err(Fault::Busy))),
+            Err(_) => {}
         }
     }
     for mut task in tasks {
@@ -203,8 +211,7 @@ fn once(conn: &Connection, shared: &Shared, op: impl FnOnce(&Scope<'_>) -> Resul
     match op(&scope).and_then(|()| commit(conn)) {
         Ok(()) => scope.committed(sent_at),
         Err(fault) => {
-            roll_back(conn);
-            scope.rolled_back();
+            scope.roll_back();
             return Err(fault);
         }
     }
@@ -252,7 +259,8 @@ pub(crate) fn next_token(scope: &Scope<'_>, fence: i64, floor: i64) -> Result<i6
     let clock = wall_micros();
     // A floor that no clock of ours can have led to is somebody's mistake.
     let floor = if floor > fence && floor > clock.saturating_add(86_400_000_000) { 0 } else { floor };
-    let token = clock.max(fence + 1).max(lowest + 1).max(floor + 1);
+    let above = |n: i64| n.checked_add(1).ok_or(Fault::Spent);
+    let token = clock.max(above(fence)?).max(above(lowest)?).max(above(floor)?);
     if token > mark { Err(Fault::Mark(token)) } else { Ok(token) }
 }
 

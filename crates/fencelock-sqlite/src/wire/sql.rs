@@ -90,7 +90,7 @@ pub(crate) const HOLDER_DELETE: &str = "DELETE FROM fencelock_holder WHERE lock 
 pub(crate) const HOLDER_WITHDRAW: &str = "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2";
 pub(crate) const HOLDS_OF: &str = "SELECT hold FROM fencelock_holder WHERE session = ?1";
 pub(crate) const HOLDER_LAPSED: &str = "
-DELETE FROM fencelock_holder WHERE session = ?1 AND min(?2 + ttl, cap) <= ?3 RETURNING lock, min(?2 + ttl, cap)";
+DELETE FROM fencelock_holder WHERE session = ?1 AND min(?2 + ttl, cap) <= ?3 RETURNING lock";
 pub(crate) const LOCKS_OF: &str = "SELECT DISTINCT lock FROM fencelock_holder WHERE session = ?1";
 pub(crate) const HOLDERS_BURY: &str = "DELETE FROM fencelock_holder WHERE session = ?1";
 
@@ -111,6 +111,8 @@ UPDATE fencelock_waiter SET place = 1 + (SELECT max(place) FROM fencelock_waiter
 WHERE lock = ?1 AND place = ?2";
 pub(crate) const WAITER_DELETE: &str = "DELETE FROM fencelock_waiter WHERE lock = ?1 AND hold = ?2";
 pub(crate) const WAITERS_BURY: &str = "DELETE FROM fencelock_waiter WHERE session = ?1";
+pub(crate) const SUCCESSOR: &str =
+    "SELECT session FROM fencelock_waiter WHERE lock = ?1 AND place > ?2 ORDER BY place LIMIT 1";
 pub(crate) const WAITING: &str = "SELECT count(*) FROM fencelock_waiter WHERE lock = ?1";
 pub(crate) const NEXT: &str = "SELECT session FROM fencelock_waiter WHERE lock = ?1 ORDER BY place LIMIT 4";
 
