@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::duration;
@@ -35,7 +36,7 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct Common {
     /// The engine, such as sqlite:/var/lib/app/locks.db [env: FENCELOCK_URL; default: SQLite in a place of this user]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", value_parser = text())]
     pub(crate) url: Option<String>,
     /// A file that holds the URL, which keeps a password out of the process list
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "url")]
@@ -44,7 +45,7 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "D", value_parser = duration::any)]
     pub(crate) ttl: Option<Duration>,
     /// Locks of different namespaces never meet
-    #[arg(long, global = true, value_name = "N")]
+    #[arg(long, global = true, value_name = "N", value_parser = text())]
     pub(crate) namespace: Option<String>,
     /// Say which engine is used and which token was granted
     #[arg(short, long, global = true)]
@@ -54,6 +55,7 @@ pub(crate) struct Common {
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     /// The lock
+    #[arg(value_parser = text())]
     pub(crate) name: String,
     /// Do not wait for the lock
     #[arg(short, long, conflicts_with = "wait")]
@@ -77,7 +79,7 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "busy_exit_code")]
     pub(crate) skip_ok: bool,
     /// Shown to those who wait [default: the file name of CMD, never its arguments]
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = text())]
     pub(crate) note: Option<String>,
     /// Let the job have a FENCELOCK_URL that holds a password
     #[arg(long)]
@@ -90,6 +92,7 @@ pub(crate) struct Run {
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// The lock
+    #[arg(value_parser = text())]
     pub(crate) name: String,
     /// Print one JSON object
     #[arg(long)]
@@ -102,7 +105,7 @@ pub(crate) struct Status {
 #[derive(Debug, Args)]
 pub(crate) struct List {
     /// Only names that begin so
-    #[arg(default_value = "", hide_default_value = true)]
+    #[arg(default_value = "", hide_default_value = true, value_parser = text())]
     pub(crate) prefix: String,
     /// Print one JSON object a line
     #[arg(long)]
@@ -115,6 +118,7 @@ pub(crate) struct List {
 #[derive(Debug, Args)]
 pub(crate) struct Release {
     /// The lock
+    #[arg(value_parser = text())]
     pub(crate) name: String,
     /// Yes, take it away: the next holder may start before the old job is dead
     #[arg(long)]
@@ -122,6 +126,11 @@ pub(crate) struct Release {
     /// The token of the hold to break, as `status` shows it
     #[arg(long, value_name = "T")]
     pub(crate) token: Option<i64>,
+}
+
+/// Text, refused with the argument's name where it is none: clap's own parser says only that something was not UTF-8.
+fn text() -> impl TypedValueParser<Value = String> {
+    OsStringValueParser::new().try_map(|s| s.into_string().map_err(|_| "it is not UTF-8"))
 }
 
 /// What happens to the job when the lock is lost.

@@ -1,6 +1,7 @@
 //! Every exit code in one place (CLI.md).
 
 use std::fmt;
+use std::io;
 
 use fencelock::ErrorKind;
 
@@ -90,9 +91,15 @@ impl From<fencelock::Error> for Failure {
     }
 }
 
-impl From<std::io::Error> for Failure {
-    fn from(e: std::io::Error) -> Self {
-        Self::new(BUG, format!("the system refused: {e}"))
+impl From<io::Error> for Failure {
+    fn from(e: io::Error) -> Self {
+        match e.kind() {
+            // What we add to them did not fit any more.
+            io::ErrorKind::ArgumentListTooLong => {
+                Self::new(NOT_EXECUTABLE, "the command's arguments and environment are too long for the system")
+            }
+            _ => Self::new(BUG, format!("the system refused: {e}")),
+        }
     }
 }
 

@@ -42,7 +42,7 @@ fn refused(command: &mut Command, said: &[&str]) {
 // Planted: the current directory for a HOME that is not there.
 #[test]
 fn no_home() {
-    let place = Place::new();
+    let place = Place::on_disk();
     refused(&mut unprivileged(&place), &["HOME", "--url"]);
     refused(unprivileged(&place).env("HOME", "/nonexistent"), &["/nonexistent", "--url"]);
     assert!(!place.path("ran").exists());
@@ -51,7 +51,7 @@ fn no_home() {
 // Planted: 69 for what the system denies.
 #[test]
 fn a_place_that_cannot_be_written() {
-    let place = Place::new();
+    let place = Place::on_disk();
     fs::create_dir(place.path("closed")).expect("a directory");
     fs::set_permissions(place.path("closed"), fs::Permissions::from_mode(0o555)).expect("permissions");
     let file = place.path("closed/locks.db").display().to_string();
@@ -64,7 +64,7 @@ fn a_place_that_cannot_be_written() {
 // Planted: a file of another kind overwritten.
 #[test]
 fn what_is_no_database() {
-    let place = Place::new();
+    let place = Place::on_disk();
     let text = "this is a letter to my aunt, and no database at all ".repeat(40);
     fs::write(place.path("letter"), &text).expect("a file");
     fs::set_permissions(place.path("letter"), fs::Permissions::from_mode(0o666)).expect("permissions");
@@ -79,7 +79,7 @@ fn what_is_no_database() {
 // Planted: unknown keys passed over.
 #[test]
 fn a_url_that_is_wrong() {
-    let place = Place::new();
+    let place = Place::on_disk();
     for (query, said) in [("colour=red", "colour"), ("ttl=soon", "soon"), ("ttl=0s", "ttl")] {
         let url = format!("sqlite:{}?{query}", place.path("locks.db").display());
         refused(unprivileged(&place).args(["--url", &url]), &[said]);

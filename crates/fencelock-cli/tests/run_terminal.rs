@@ -2,8 +2,9 @@
 
 mod common;
 
+use common::bars::{bar, tenth};
 use common::pty::Shell;
-use common::{Place, lives, until};
+use common::{BEATS, NEXT, Place, end_of, granted, lives, start, until};
 
 // Planted: the job in a group of its own, so that it stops at its first read.
 #[test]
@@ -75,27 +76,44 @@ fn ctrl_z_and_fg() {
 #[test]
 fn ctrl_z_past_the_lease() {
     let place = Place::new();
-    let mut shell = Shell::start(&place);
-    shell.line("$F run x --ttl 600ms -- bash -c 'echo $$ > $D/job; read l'");
-    let job = place.pid("job").as_raw_pid();
-    shell.keys("\x1a");
-    shell.expect("Stopped");
-    until("the job is dead", || (!lives(job)).then_some(()));
-    shell.line("$F run x -- echo $((6*7)):next");
-    shell.expect("42:next");
-    shell.line("fg; echo code:$? | tr c C");
-    shell.expect("Code:76");
+    for _ in 0..tenth(30) {
+        place.clear();
+        let mut shell = Shell::start(&place);
+        std::fs::write(place.path("hard"), BEATS).expect("a script");
+        shell.line("$F run x --ttl 900ms -- bash $D/hard");
+        place.line("ready");
+        let job = place.pid("job").as_raw_pid();
+        let mut next = start(place.run(&[], NEXT).stderr(std::process::Stdio::null()));
+        place.waiting(1);
+        shell.keys("\x1a");
+        shell.expect("Stopped");
+        assert!(end_of(&mut next).success());
+        assert!(!lives(job));
+        assert!(place.last_beat() < granted(&place));
+        assert_eq!(place.beating(), [0; 0]);
+        shell.line("fg; echo code:$? | tr c C");
+        shell.expect("Code:76");
+        shell.line("echo again:$((6*7))");
+        shell.expect("again:42");
+    }
+    bar(
+        "Ctrl-Z held past the lease: the job dead before the next grant, `fg`",
+        "0 overlaps, 76",
+        "0 overlaps, 76",
+        true,
+    );
 }
 
-// Planted: the job in a group of its own, whose output the pager's terminal would stop.
+// Planted: the job in a group of its own, which its terminal stops when it reads.
 #[test]
 fn a_pipeline_whose_end_reads_the_terminal() {
     let place = Place::new();
     let mut shell = Shell::start(&place);
     std::fs::write(place.path("pager"), "cat; read key < /dev/tty; echo key:$key\n").expect("a script");
-    shell.line("$F run x -- bash -c 'echo page:$((6*7)); echo again < /dev/tty' | bash pager; echo codes:${PIPESTATUS[*]} | tr c C");
+    shell.line("$F run x -- bash -c 'echo page:$((6*7)); read a < /dev/tty; echo again:$a' | bash pager; echo codes:${PIPESTATUS[*]} | tr c C");
     shell.expect("page:42");
-    shell.expect("again");
+    shell.line("word");
+    shell.expect("again:word");
     shell.line("q");
     shell.expect("key:q");
     shell.expect("Codes:0 0");

@@ -3,9 +3,11 @@
 //! It is a program of its own because what it does has to happen after the fork and before the exec, where only code with
 //! `unsafe` could do it in the minder (SAFETY R1).
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
@@ -28,15 +30,20 @@ pub(crate) fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
         }
     }
     let error = Command::new(&program).args(args).exec();
-    let program = plain(&program.to_string_lossy());
-    complain(&format!("cannot run {program:?}: {}", reason(&error)));
-    ExitCode::from(if error.kind() == io::ErrorKind::NotFound { exit::NOT_FOUND } else { exit::NOT_EXECUTABLE })
+    let (code, reason) = judge(&program, &error);
+    complain(&format!("cannot run {:?}: {reason}", plain(&program.to_string_lossy())));
+    ExitCode::from(code)
 }
 
-fn reason(error: &io::Error) -> String {
+fn judge(program: &OsStr, error: &io::Error) -> (u8, String) {
+    // Without a slash it was looked for in PATH, not here.
+    let is_there = program.as_bytes().contains(&b'/') && Path::new(program).exists();
     match error.kind() {
-        io::ErrorKind::NotFound => "there is no such command".to_owned(),
-        io::ErrorKind::PermissionDenied => "it is not executable".to_owned(),
-        _ => error.to_string(),
+        io::ErrorKind::NotFound if is_there => {
+            (exit::NOT_EXECUTABLE, "the interpreter that it names is not there".to_owned())
+        }
+        io::ErrorKind::NotFound => (exit::NOT_FOUND, "there is no such command".to_owned()),
+        io::ErrorKind::PermissionDenied => (exit::NOT_EXECUTABLE, "it is not executable".to_owned()),
+        _ => (exit::NOT_EXECUTABLE, error.to_string()),
     }
 }

@@ -236,7 +236,10 @@ impl Minder {
     fn name_stuck(&mut self, refused: Vec<Refused>, overdue: bool) {
         for Refused { pid, error } in self.tree.unnamed(refused, overdue) {
             if self.alone {
-                complain(&super::stuck(pid, error));
+                // On another thread: a standard error that nobody reads, or a terminal that stops background output, may
+                // hold whoever writes for ever, and this thread has to go on killing.
+                let message = move || complain(&super::stuck(pid, error));
+                let _ = std::thread::Builder::new().stack_size(128 << 10).spawn(message);
             } else {
                 // The wrapper prints it: it is in the terminal's group, which may be asked to hold background output.
                 self.link.send(Frame::Stuck(pid, error));

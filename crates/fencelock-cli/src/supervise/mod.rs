@@ -140,7 +140,7 @@ impl Wrapper<'_> {
                 }
             }
         }
-        self.bury();
+        self.bury(ended.is_none());
         let (end, reason) = ended.unwrap_or((End::Unknown, Some(Reason::MinderGone)));
         Outcome { end, reason, lost: loss }
     }
@@ -166,10 +166,11 @@ impl Wrapper<'_> {
         }
     }
 
-    /// The minder is gone: takes it off the process table, and what it left, if it did not end by itself.
-    fn bury(&mut self) {
+    /// The minder is gone: takes it off the process table, and what it left when it died. One that told the end has
+    /// left nothing, and what is below us now is not the job's: an orphan of those who were there before it.
+    fn bury(&mut self, died: bool) {
         while let Err(rustix::io::Errno::INTR) = waitpid(Some(self.minder), WaitOptions::empty()) {}
-        if !self.warn {
+        if died && !self.warn {
             self.tree.sweep(|r| complain(&stuck(r.pid, r.error)));
         }
     }
@@ -186,15 +187,8 @@ fn spawn(plan: Plan, link: OwnedFd, group: Option<i32>, deadline: u64, margin: D
         max_hold,
     );
     // Inherited by minder, job and all that the job starts: the kernel lets go of the lock when the last of them is
-    // gone, so no takeover can come first (SAFETY R1). Above 100, where no shell script opens its own.
-    let lifeline = match plan.lifeline.filter(|_| !warn) {
-        Some(fd) => {
-            let high = rustix::io::fcntl_dupfd_cloexec(&fd, 100)?;
-            rustix::io::fcntl_setfd(&high, rustix::io::FdFlags::empty())?;
-            Some(high)
-        }
-        None => None,
-    };
+    // gone, so no takeover can come first (SAFETY R1).
+    let lifeline = plan.lifeline.filter(|_| !warn).map(|fd| inheritable(&fd)).transpose()?;
     let orders = Orders { group, schedule, command: plan.command };
     let mut command = Command::new("/proc/self/exe");
     command.arg0("fencelock").args(orders.to_args()).stdin(Stdio::from(link)).process_group(0);
@@ -207,6 +201,20 @@ fn spawn(plan: Plan, link: OwnedFd, group: Option<i32>, deadline: u64, margin: D
     let child = command.spawn()?;
     drop(lifeline);
     Ok(Pid::from_child(&child))
+}
+
+/// The descriptor again, above 100, where no shell script opens its own; lower where `ulimit -n` allows no such number.
+fn inheritable(fd: &OwnedFd) -> io::Result<OwnedFd> {
+    let mut found = Err(rustix::io::Errno::INVAL);
+    for floor in [100, 30, 10, 3] {
+        found = rustix::io::fcntl_dupfd_cloexec(fd, floor);
+        if !matches!(found, Err(rustix::io::Errno::INVAL | rustix::io::Errno::MFILE)) {
+            break;
+        }
+    }
+    let high = found?;
+    rustix::io::fcntl_setfd(&high, rustix::io::FdFlags::empty())?;
+    Ok(high)
 }
 
 /// Hands on what the minder says. The channel ends with the link, that is, with the minder.

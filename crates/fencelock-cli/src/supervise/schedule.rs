@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn warn_never_kills_for_the_lease() {
         let mut s = Schedule::new(OnLoss::Warn, 300, 100, None, Some(400));
-        s.renewed(1000);
+        s.renewed(450);
         assert_eq!(s.due(399), Due::Nothing);
         assert_eq!(s.due(400), Due::Term(Reason::MaxHold));
         assert_eq!(s.due(699), Due::Nothing);

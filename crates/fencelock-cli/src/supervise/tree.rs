@@ -42,8 +42,10 @@ impl Backoff {
 #[derive(Debug)]
 pub(super) struct Tree {
     me: i32,
-    /// Children that were there before the job: `sh -c 'sleep 9 & exec fencelock run …'` leaves the wrapper some.
-    spared: BTreeSet<i32>,
+    /// What was below us before the job, with its start time: `sh -c 'sleep 9 & exec fencelock run …'` leaves the wrapper
+    /// some. All of it and not only children: what is orphaned later becomes a child then. By number alone a process of
+    /// the job that gets the number of a dead one would be spared too.
+    spared: BTreeMap<i32, u64>,
     /// What was already named to the user.
     named: BTreeSet<i32>,
 }
@@ -51,8 +53,15 @@ pub(super) struct Tree {
 impl Tree {
     /// The tree of this process; what is below it now is not part of the job.
     pub(super) fn new() -> Self {
-        let mut tree = Self { me: getpid().as_raw_pid(), spared: BTreeSet::new(), named: BTreeSet::new() };
-        tree.spared = children_of(tree.me).into_iter().collect();
+        let mut tree = Self { me: getpid().as_raw_pid(), spared: BTreeMap::new(), named: BTreeSet::new() };
+        let mut below = children_of(tree.me);
+        while let Some(pid) = below.pop() {
+            if let Some(started) = started(pid)
+                && tree.spared.insert(pid, started).is_none()
+            {
+                below.extend(children_of(pid));
+            }
+        }
         tree
     }
 
@@ -123,8 +132,12 @@ impl Tree {
 
     fn children(&self) -> Vec<i32> {
         let mut children = children_of(self.me);
-        children.retain(|pid| !self.spared.contains(pid));
+        children.retain(|&pid| !self.is_spared(pid));
         children
+    }
+
+    fn is_spared(&self, pid: i32) -> bool {
+        self.spared.get(&pid).is_some_and(|&at| started(pid) == Some(at))
     }
 
     /// A process that is not our child may be gone, and its number another's, at any moment: the descriptor is opened
@@ -143,7 +156,7 @@ impl Tree {
         // A loop of parents cannot be, but /proc is read while it changes.
         for _ in 0..4096 {
             match parent_of(at) {
-                Some(parent) if parent == self.me => return !self.spared.contains(&at),
+                Some(parent) if parent == self.me => return !self.is_spared(at),
                 Some(parent) if parent > 1 => at = parent,
                 _ => return false,
             }
@@ -188,14 +201,23 @@ fn scan_for_children(pid: i32) -> Vec<i32> {
 }
 
 fn parent_of(pid: i32) -> Option<i32> {
-    parent_in(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    field(&fs::read(format!("/proc/{pid}/stat")).ok()?, PARENT)
 }
 
-fn parent_in(stat: &[u8]) -> Option<i32> {
+/// When a process started, in ticks since the boot: with its number, its identity.
+fn started(pid: i32) -> Option<u64> {
+    field(&fs::read(format!("/proc/{pid}/stat")).ok()?, STARTED)
+}
+
+const PARENT: usize = 1;
+const STARTED: usize = 19;
+
+/// The n-th field of a stat file, counted from the state.
+fn field<T: std::str::FromStr>(stat: &[u8], n: usize) -> Option<T> {
     // The command's name stands in parentheses and may hold anything, closing ones too: what follows the last counts.
     let end = stat.iter().rposition(|&b| b == b')')?;
     let rest = std::str::from_utf8(stat.get(end + 1..)?).ok()?;
-    rest.split_ascii_whitespace().nth(1)?.parse().ok()
+    rest.split_ascii_whitespace().nth(n)?.parse().ok()
 }
 
 /// The name of a process for a message; what /proc says, without control characters.
@@ -211,9 +233,9 @@ mod tests {
     // Planted: `position` instead of `rposition`.
     #[test]
     fn the_parent_is_found_whatever_the_name_holds() {
-        assert_eq!(parent_in(b"812 (a) S 1 (b) c) S 77 812 812 0"), Some(77));
-        assert_eq!(parent_in(b"812 (\xff\n) Z 1 0 0"), Some(1));
-        assert_eq!(parent_in(b"812"), None);
+        assert_eq!(field(b"812 (a) S 1 (b) c) S 77 812 812 0", PARENT), Some(77));
+        assert_eq!(field(b"812 (\xff\n) Z 1 0 0", PARENT), Some(1));
+        assert_eq!(field::<i32>(b"812", PARENT), None);
         assert_eq!(parent_of(getpid().as_raw_pid()), rustix::process::getppid().map(Pid::as_raw_pid));
     }
 

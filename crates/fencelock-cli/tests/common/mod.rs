@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+pub(crate) mod bars;
 pub(crate) mod pty;
 
 use std::fs;
@@ -22,12 +23,29 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// In memory where there is such a place: a disk's own times are not what is judged.
     pub(crate) fn new() -> Self {
+        Self::within(Path::new("/dev/shm")).or_else(|_| Self::within(&std::env::temp_dir())).expect("a directory")
+    }
+
+    /// Where a program may lie: containers forbid to run what is in /dev/shm, and leave it 64 MB.
+    pub(crate) fn on_disk() -> Self {
+        Self::within(&std::env::temp_dir()).expect("a directory")
+    }
+
+    fn within(parent: &Path) -> std::io::Result<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("fencelock-e2e-{}-{n}", std::process::id()));
-        fs::create_dir_all(&dir).expect("a directory for the test");
-        Self { dir }
+        let dir = parent.join(format!("fencelock-e2e-{}-{n}", std::process::id()));
+        fs::create_dir(&dir)?;
+        Ok(Self { dir })
+    }
+
+    /// For the next repetition: what jobs have written is gone, the database stays.
+    pub(crate) fn clear(&self) {
+        for name in ["beats", "job", "ready", "next", "held", "end", "ran"] {
+            let _ = fs::remove_file(self.path(name));
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -40,7 +58,9 @@ impl Place {
 
     /// The binary, with this place's engine.
     pub(crate) fn fencelock(&self) -> Command {
-        let mut command = Command::new(binary());
+        // Whoever starts the tests in the background of a script, or under nohup, starts them with signals ignored.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=INT,QUIT,HUP").arg(binary());
         for (key, _) in std::env::vars_os() {
             if key.to_string_lossy().starts_with("FENCELOCK_") {
                 command.env_remove(key);
@@ -69,6 +89,29 @@ impl Place {
         })
     }
 
+    /// Waits until so many wait for `x`.
+    pub(crate) fn waiting(&self, n: usize) {
+        until(&format!("{n} in the queue"), || {
+            let (_, out, _) = finish(self.fencelock().args(["status", "x", "--json"]));
+            let object: serde_json::Value = serde_json::from_str(&out).ok()?;
+            (object["waiters"].as_array()?.len() == n).then_some(())
+        });
+    }
+
+    /// The token of the one who holds `x`.
+    pub(crate) fn token(&self) -> String {
+        let (_, out, _) = finish(self.fencelock().args(["status", "x", "--json"]));
+        let object: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+        object["holders"][0]["token"].to_string()
+    }
+
+    /// What `sqlite3` says to this about the database.
+    pub(crate) fn sql(&self, statement: &str) -> String {
+        let (code, out, err) = finish(Command::new("sqlite3").arg(self.path("locks.db")).arg(statement));
+        assert_eq!(code, 0, "{err}");
+        out.trim().to_owned()
+    }
+
     /// The pid that a job has written.
     pub(crate) fn pid(&self, name: &str) -> Pid {
         let line = self.line(name);
@@ -77,9 +120,16 @@ impl Place {
 
     /// The last beat of [`BEATS`] in microseconds since 1970.
     pub(crate) fn last_beat(&self) -> u64 {
+        self.last_beat_of("")
+    }
+
+    /// The last one of this pid, of anybody's for none.
+    pub(crate) fn last_beat_of(&self, pid: &str) -> u64 {
         let text = self.read("beats");
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
-        whole.lines().filter_map(|l| micros(l.split(' ').nth(1)?)).max().expect("a beat")
+        let beats = whole.lines().filter_map(|l| l.split_once(' '));
+        let of = beats.filter(|(who, _)| pid.is_empty() || *who == pid);
+        of.filter_map(|(_, at)| micros(at)).max().expect("a beat")
     }
 
     /// Those who have beaten, and live.
@@ -122,7 +172,12 @@ pub(crate) const NEXT: &str = "echo - $EPOCHREALTIME > $D/next";
 
 /// The moment that [`NEXT`] wrote.
 pub(crate) fn granted(place: &Place) -> u64 {
-    micros(place.line("next").split(' ').nth(1).expect("a time")).expect("a time")
+    moment(place, "next")
+}
+
+/// The moment in a file: a word and a time.
+pub(crate) fn moment(place: &Place, name: &str) -> u64 {
+    micros(place.line(name).split(' ').nth(1).expect("a time")).expect("a time")
 }
 
 fn micros(text: &str) -> Option<u64> {

@@ -29,8 +29,9 @@ impl Shell {
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(name.as_c_str(), flags, Mode::empty()).expect("its other side");
         let end = || Stdio::from(slave.try_clone().expect("a descriptor"));
-        let shell = Command::new("setsid")
-            .args(["-c", "bash", "--norc", "--noprofile", "-i"])
+        // A shell that was started with INT ignored could not reset it for its jobs.
+        let shell = Command::new("env")
+            .args(["--default-signal=INT,QUIT,HUP", "setsid", "-c", "bash", "--norc", "--noprofile", "-i"])
             .env("PS1", "> ")
             .env("TERM", "dumb")
             .env("FENCELOCK_URL", place.url())

@@ -1,5 +1,6 @@
 //! Planted to see them go red: `clear` that takes an expired lease for granted at once (intervals overlap); the token of the
-//! row used without `+ 1` (tokens repeat); `is_stopped` not asked inside the transaction (ghosts after the cancels).
+//! row used without `+ 1` (tokens repeat). (`is_stopped` not asked inside the
+//! transaction is seen by `attacks.rs`, where the withdrawal really overtakes.)
 use crate::{
     common::{Folder, eventually, runtime},
     tenth,
