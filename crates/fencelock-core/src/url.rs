@@ -178,7 +178,8 @@ fn host(text: &str) -> Result<(String, Option<u16>)> {
 }
 fn decode(text: &str, part: &'static str) -> Result<String> {
     // Of a part that may be secret the error shows nothing.
-    let refuse = || invalid(format!("the {part} is not percent-encoded UTF-8")).hint("write % as %25");
+    let value = if matches!(part, "user" | "password" | "value") { String::new() } else { format!(" {text:?}") };
+    let refuse = || invalid(format!("the {part}{value} is not percent-encoded UTF-8")).hint("write % as %25");
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

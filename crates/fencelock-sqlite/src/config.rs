@@ -64,6 +64,9 @@ impl Config {
                 let way_out = "write memory: for locks inside one process";
                 return Err(invalid("a database in memory is shared with nobody".into()).hint(way_out));
             }
+            path if path.contains('\0') => {
+                return Err(invalid(format!("the path {path:?} holds a NUL")).hint("leave it out"));
+            }
             path => PathBuf::from(path),
         };
         let mut config = Self::new(path);
@@ -190,6 +193,8 @@ mod tests {
     fn what_cannot_be_used_is_told() {
         for (url, says) in [
             ("sqlite::memory:", "write memory:"),
+            ("sqlite:/a%00b", "holds a NUL"),
+            ("sqlite:%zz", "%zz"),
             ("sqlite://host/x", "has no host"),
             ("sqlite:x?tll=3s", "did you mean \"ttl\"?"),
             ("sqlite:x?ttl=0s", "200ms to 86400s"),

@@ -227,7 +227,11 @@ impl Thread {
             Error::new(kind, "connect", "a session's files cannot be made")
                 .with("folder", shared.folder.display())
                 .because(std::io::Error::from(e))
-                .hint("the folder beside the database must be writable for this user")
+                .hint(match e {
+                    rustix::io::Errno::MFILE | rustix::io::Errno::NFILE => "raise the limit of open files (ulimit -n)",
+                    rustix::io::Errno::NOSPC | rustix::io::Errno::DQUOT => "make room on the disk",
+                    _ => "the folder beside the database must be writable for this user",
+                })
         };
         let shared = self.shared.clone();
         let rights = Rights::of(&shared.database).map_err(|e| no_files(e, &shared))?;

@@ -169,7 +169,7 @@ fn a_runtime_that_goes_away_with_a_command_under_way_leaves_no_ghost() {
     conn.busy_timeout(Duration::from_secs(5)).unwrap();
     rt.block_on(async { c.mutex("w").lock().await.unwrap().release().await.unwrap() });
     let mut waits = Vec::new();
-    for round in 0..20 {
+    for round in 0..60 {
         let name = format!("x{round}");
         let guard = rt.block_on(b.mutex(&name).lock()).unwrap();
         let mut first = c.mutex(&name).lock();

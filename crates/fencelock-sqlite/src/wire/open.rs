@@ -33,6 +33,8 @@ fn tune(conn: &mut Connection, sync_full: bool) -> rusqlite::Result<()> {
     conn.set_prepared_statement_cache_capacity(64);
     // The last one out of a busy minute does not copy the log back: a short command would pay for it.
     conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    // Whoever opens the file when nobody has it open reads the whole log first: a short one keeps short commands short.
+    conn.pragma_update(None, "wal_autocheckpoint", 256)?;
     patiently(|| conn.pragma_update(None, "synchronous", if sync_full { "FULL" } else { "NORMAL" }))?;
     let mode: String = patiently(|| conn.pragma_query_value(None, "journal_mode", |row| row.get(0)))?;
     if !mode.eq_ignore_ascii_case("wal") {
