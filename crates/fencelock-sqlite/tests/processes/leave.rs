@@ -1,4 +1,4 @@
-//! Planted to see them go red: the last one out that does not wait; a sweep that looks at rows and not at files.
+//! Planted to see them go red: the last one out that does not wait; a sweep that is never made.
 use crate::{
     common::{Folder, eventually},
     tenth,

@@ -1,5 +1,4 @@
-//! Planted to see them go red: loss timers on the monotonic clock of tokio alone; a heartbeat that revives a lapsed hold
-//! (`verify` left out of `beat`); a head waiter that is never passed.
+//! Planted to see them go red: a lease that never ends (the next one never gets in); a head waiter that is never passed.
 use crate::{
     bar,
     common::{Folder, eventually},

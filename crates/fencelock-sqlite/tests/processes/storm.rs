@@ -1,6 +1,6 @@
-//! Planted to see them go red: `clear` that takes an expired lease for granted at once (intervals overlap); the token of the
-//! row used without `+ 1` (tokens repeat). (`is_stopped` not asked inside the
-//! transaction is seen by `attacks.rs`, where the withdrawal really overtakes.)
+//! Planted to see them go red: `clear` that takes a live lease for one that has run out (workers lose what they hold); a token made
+//! of the clock's seconds alone (tokens repeat); `is_stopped` not asked inside the transaction (`attacks.rs` sees that, where the
+//! withdrawal really overtakes).
 use crate::{
     common::{Folder, eventually, runtime},
     tenth,
