@@ -69,7 +69,9 @@ fn storm(server: &Arc<MemoryServer>, engine: MemoryEngine) {
     std::thread::sleep(600 * MS);
     assert_eq!(server.census(), (0, 0), "a command came after its withdrawal");
     assert_eq!(client.held(), 0);
-    println!("{got} got, {dropped} dropped at a random moment, clean after {took:?}");
+    println!(
+        "\nMEASURED | cancelled waits over the memory link: left 1 s later | 0 of {dropped} ({got} got; clean after {took:?}) | 0 | ok"
+    );
     assert!(dropped > 2_000 && got > 300, "the run must bite: {got} got, {dropped} dropped");
 }
 #[test]

@@ -27,7 +27,9 @@ fn a_program_that_ends_after_its_guard_leaves_nothing() {
         slowest = slowest.max(began.elapsed());
         assert_eq!(server.census(), (0, 0), "round {round}");
     }
-    println!("the last guard waited {slowest:?} at most");
+    println!(
+        "\nMEASURED | end of main on memory: released | 1000 of 1000, the last guard waited {slowest:?} at most | 1000 of 1000 | ok"
+    );
     assert!(slowest < 10 * SEC);
 }
 

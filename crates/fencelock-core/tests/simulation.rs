@@ -148,7 +148,12 @@ fn a_loss_is_told_before_the_next_grant_in_every_history() {
             }
         }
     }
-    println!("{runs} histories, {grants} grants, {losses} losses, {} exceptions, {:?}", failed.len(), began.elapsed());
+    println!(
+        "\nMEASURED | lost() before the next grant, seeded histories | {} exceptions in {runs} ({grants} grants, {losses} losses, {:?}) | 0 | {}",
+        failed.len(),
+        began.elapsed(),
+        if failed.is_empty() { "ok" } else { "MISSED" }
+    );
     assert!(failed.is_empty(), "{} of {runs} histories, replay with FENCELOCK_SEED={}", failed.len(), failed[0]);
     assert!(runs == 1 || losses as u64 > runs / 2, "the runs must bite: {losses} losses");
 }

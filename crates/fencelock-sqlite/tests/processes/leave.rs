@@ -1,5 +1,6 @@
 //! Planted to see them go red: the last one out that does not wait; a sweep that is never made.
 use crate::{
+    bar,
     common::{Folder, eventually},
     tenth,
     worker::Worker,
@@ -15,7 +16,7 @@ pub(crate) fn end_of_main() {
         // It waited for it before it ended: nothing to wait for here.
         assert_eq!(folder.count("SELECT count(*) FROM fencelock_holder"), 0, "the record is released");
     }
-    println!("{rounds} of {rounds} released");
+    bar("end of main on SQLite: released", format!("{rounds} of {rounds}"), "all", true);
 }
 
 pub(crate) fn leftovers() {

@@ -2,6 +2,7 @@
 //! of the clock's seconds alone (tokens repeat); `is_stopped` not asked inside the transaction (`attacks.rs` sees that, where the
 //! withdrawal really overtakes).
 use crate::{
+    bar,
     common::{Folder, eventually, runtime},
     tenth,
     worker::Worker,
@@ -18,7 +19,8 @@ pub(crate) fn exclusion() {
     assert!(workers.into_iter().all(Worker::wait));
     assert_eq!(fs::read_to_string(&counter).unwrap(), (processes * rounds).to_string());
     judge((0..processes).map(|i| fs::read_to_string(path(&format!("log{i}"))).unwrap()));
-    println!("{} grants in {processes} processes: exact, disjoint, tokens rise", processes * rounds);
+    let exact = format!("{} of {}, 0 overlaps, tokens rise", processes * rounds, processes * rounds);
+    bar("exclusion: 16 processes of the library", exact, "exact, 0 overlaps", true);
 }
 /// Lines of `start end token`: intervals never overlap, and tokens strictly rise in their order.
 fn judge(logs: impl Iterator<Item = String>) {
@@ -67,6 +69,11 @@ pub(crate) fn cancels() {
         folder.count("SELECT (SELECT count(*) FROM fencelock_holder) + (SELECT count(*) FROM fencelock_waiter)") == 0
     });
     assert_eq!(client.held(), 0);
-    println!("{got} taken, {dropped} dropped at a random moment, clean after {took:?}");
+    bar(
+        "cancelled waits on SQLite: left 1 s later",
+        format!("0 of {dropped} ({got} taken; clean after {took:?})"),
+        "0",
+        true,
+    );
     assert!(got > tasks && dropped > tasks, "the run must bite");
 }
