@@ -3,11 +3,12 @@ use crate::{
     client::Core,
     clock::Moment,
     error::{Error, ErrorKind, Result},
-    guard::{Guard, Held},
+    guard::{Guard, Held, SharedGuard},
     hold::{Hold, Since},
     keeper::Job,
+    locks::Owner,
     turns::{Entry, Turn},
-    types::{Busy, Grant, Lease, LossReason, Outcome, Renewed, Request},
+    types::{Busy, Claim, Grant, Lease, LossReason, Outcome, Renewed, Request},
 };
 use std::{
     fmt,
@@ -28,7 +29,7 @@ const LAST_REPLY: Duration = Duration::from_secs(1);
 /// error that names the holder.
 pub type Try<G> = std::result::Result<G, Busy>;
 
-type Answer = Result<Try<Held>>;
+pub(crate) type Answer = Result<Try<Held>>;
 pub(crate) type Attempt = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// The future of a hold. Nothing is sent before it is polled. While its first command is on the way it is polled in place;
@@ -59,7 +60,7 @@ pub struct Acquire<A> {
 }
 enum Stage {
     Refused(Error),
-    New(Request, Option<Duration>),
+    New(Request, Option<Duration>, Option<Owner>),
     Here(Request, Attempt),
     Task(Request, oneshot::Receiver<Answer>),
     Done,
@@ -70,9 +71,11 @@ pub trait Claimed: sealed::Sealed + Sized {
     #[doc(hidden)]
     fn from_held(held: Result<Try<Held>>) -> Result<Self>;
 }
-mod sealed {
+pub(crate) mod sealed {
     pub trait Sealed {}
     impl Sealed for super::Guard {}
+    impl Sealed for super::SharedGuard {}
+    impl Sealed for super::Held {}
     impl<G: Sealed> Sealed for super::Try<G> {}
 }
 impl Claimed for Guard {
@@ -85,23 +88,51 @@ impl Claimed for Try<Guard> {
         held.map(|answer| answer.map(Guard::new))
     }
 }
+impl Claimed for Held {
+    fn from_held(held: Answer) -> Result<Self> {
+        Ok(held??)
+    }
+}
+impl Claimed for Try<Held> {
+    fn from_held(held: Answer) -> Result<Self> {
+        held
+    }
+}
+impl Claimed for SharedGuard {
+    fn from_held(held: Answer) -> Result<Self> {
+        Ok(Self::new(held??))
+    }
+}
+impl Claimed for Try<SharedGuard> {
+    fn from_held(held: Answer) -> Result<Self> {
+        held.map(|answer| answer.map(SharedGuard::new))
+    }
+}
 
 impl<A> Acquire<A> {
-    pub(crate) fn new(core: Arc<Core>, request: Result<Request>, patience: Option<Duration>) -> Self {
-        let stage = request.map_or_else(Stage::Refused, |request| Stage::New(request, patience));
+    pub(crate) fn new(
+        core: Arc<Core>,
+        request: Result<Request>,
+        patience: Option<Duration>,
+        owner: Option<Owner>,
+    ) -> Self {
+        let stage = request.map_or_else(Stage::Refused, |request| Stage::New(request, patience, owner));
         Self { core, stage, answer: PhantomData }
     }
     /// Who is in the way and how many are ahead, as far as the engine told. Ask while it waits.
     pub fn blocked_by(&self) -> Option<Busy> {
         match &self.stage {
-            Stage::New(request, _) | Stage::Here(request, _) | Stage::Task(request, _) => request.last_report(),
+            Stage::New(request, ..) | Stage::Here(request, _) | Stage::Task(request, _) => request.last_report(),
             Stage::Refused(_) | Stage::Done => None,
         }
     }
-    fn begin(&self, request: Request, patience: Option<Duration>) -> Result<Stage> {
+    fn begin(&self, request: Request, patience: Option<Duration>, owner: Option<Owner>) -> Result<Stage> {
         self.core.ready("lock")?;
         check(&self.core, &request)?;
-        let attempt: Attempt = Box::pin(attempt(self.core.clone(), request.clone(), patience));
+        if let Some(owner) = &owner {
+            owner.check(&self.core)?;
+        }
+        let attempt: Attempt = Box::pin(attempt(self.core.clone(), request.clone(), patience, owner));
         if tokio::runtime::Handle::try_current().is_ok() {
             return Ok(Stage::Here(request, attempt));
         }
@@ -122,7 +153,7 @@ impl<A: Claimed> Future for Acquire<A> {
         loop {
             match std::mem::replace(&mut this.stage, Stage::Done) {
                 Stage::Refused(error) => return Poll::Ready(Err(error)),
-                Stage::New(request, patience) => match this.begin(request, patience) {
+                Stage::New(request, patience, owner) => match this.begin(request, patience, owner) {
                     Ok(stage) => this.stage = stage,
                     Err(error) => return Poll::Ready(Err(error)),
                 },
@@ -178,7 +209,7 @@ impl<A> Unpin for Acquire<A> {}
 impl<A> fmt::Debug for Acquire<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.stage {
-            Stage::New(request, _) | Stage::Here(request, _) | Stage::Task(request, _) => {
+            Stage::New(request, ..) | Stage::Here(request, _) | Stage::Task(request, _) => {
                 write!(f, "Acquire({request:?})")
             }
             Stage::Refused(error) => write!(f, "Acquire({error:?})"),
@@ -201,6 +232,32 @@ fn check(core: &Core, request: &Request) -> Result<()> {
     }
     if request.max_hold().is_some_and(|d| d.is_zero()) {
         return refuse("a max_hold of zero cannot be used".into(), "leave it out, or give more than zero".into());
+    }
+    let at_least = request.at_least();
+    if at_least > ttl || request.max_hold().is_some_and(|most| at_least > most) {
+        let less = format!("at_least of {at_least:?} is longer than its ttl of {ttl:?} or its max_hold");
+        return refuse(less, "a crash leaves the lease to run out: it has to be as long".into());
+    }
+    if let Claim::Permits { take, of } = request.claim()
+        && (take == 0 || take > of)
+    {
+        let range = if of == 0 { "a semaphore has at least one".into() } else { format!("take 1 to {of}") };
+        return refuse(format!("{take} of {of} permits cannot be taken"), range);
+    }
+    let able = match request.claim() {
+        Claim::Mutex => true,
+        Claim::Read | Claim::Write => can.read_write,
+        Claim::Permits { .. } => can.permits,
+    };
+    let unable = |what: String, way_out: &str| {
+        let unable = Error::new(ErrorKind::Unsupported, "lock", format!("{} has no {what}", info.scheme));
+        Err(unable.with("name", request.name()).hint(way_out))
+    };
+    if !able {
+        return unable(format!("locks of the kind {}", request.claim().kind()), "use a mutex, or another engine");
+    }
+    if request.is_fixed() && !can.fixed_leases {
+        return unable("leases of a fixed length".into(), "use max_hold, or another engine");
     }
     Ok(())
 }
@@ -269,11 +326,22 @@ async fn patiently<T>(request: &Request, call: impl Future<Output = T>) -> Optio
 
 /// *Invariant (SAFETY A3):* from the first byte on either this future runs, or its `Undo` has been posted to the keeper. A
 /// request is settled only when neither a record nor a command of it is left that no guard owns.
-async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>) -> Answer {
+async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>, owner: Option<Owner>) -> Answer {
     let deadline = patience.map(|d| core.keeper().clock.now() + d);
-    let answer = match enter(&core, &request, deadline).await {
+    let answer = match owner {
+        None => enter(&core, &request, deadline).await,
+        Some(owner) => owner.enter(&core, &request, deadline).await,
+    };
+    match answer {
+        Ok(Err(_)) | Err(_) if core.is_closed() => Err(Error::closed("lock")),
+        answer => answer,
+    }
+}
+/// A hold of its own.
+pub(crate) async fn enter(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Answer {
+    match turn(core, request, deadline).await {
         Ok(turn) => {
-            let answer = claim(&core, &request, deadline).await;
+            let answer = claim(core, request, deadline, None).await;
             drop(turn);
             answer
         }
@@ -281,14 +349,19 @@ async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>) 
             request.settle();
             Ok(Err(busy))
         }
-    };
-    match answer {
-        Ok(Err(_)) | Err(_) if core.is_closed() => Err(Error::closed("lock")),
-        answer => answer,
     }
 }
-/// The local queue. `try_lock` does not pass those who wait here (SAFETY K2).
-async fn enter(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Result<Option<Turn>, Busy> {
+/// Takes over the hold of `ticket` (SAFETY A5).
+pub(crate) async fn adopt(core: &Arc<Core>, request: &Request, ticket: &Grant) -> Answer {
+    core.ready("adopt")?;
+    check(core, request)?;
+    claim(core, request, None, Some(ticket)).await
+}
+/// The local queue. `try_lock` does not pass those who wait here (SAFETY K2). Those who can hold beside each other do not queue.
+async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Result<Option<Turn>, Busy> {
+    if !request.claim().is_exclusive() {
+        return Ok(None);
+    }
     let key = (request.name().clone(), request.claim(), request.ttl());
     if !request.wait() {
         let ahead = core.turns.waiting(&key);
@@ -311,7 +384,19 @@ async fn enter(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) ->
         }
     }
 }
-async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Answer {
+/// The engine's answer, to a claim or to the adoption of a ticket. The latter is asked again when a reply is lost, under the
+/// same hold id: withdrawn it would be gone for good.
+async fn ask(core: &Core, request: &Request, ticket: Option<&Grant>) -> Result<Outcome> {
+    let Some(ticket) = ticket else { return core.engine().acquire(request).await };
+    for _ in 0..5 {
+        match core.engine().exchange(ticket, request).await {
+            Err(e) if e.is_temporary() && !request.is_stopped() => {}
+            answer => return answer,
+        }
+    }
+    core.engine().exchange(ticket, request).await
+}
+async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ticket: Option<&Grant>) -> Answer {
     let mut request = request.clone();
     loop {
         let undo = Undo::arm(core, &request);
@@ -322,7 +407,7 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) ->
         }
         // After a stop the deadline is not polled any more: its runtime may be gone, with this future adopted by the keeper.
         let outcome = {
-            let mut acquire = pin!(patiently(&request, core.engine().acquire(&request)));
+            let mut acquire = pin!(patiently(&request, ask(core, &request, ticket)));
             tokio::select! {
                 biased;
                 outcome = &mut acquire => outcome,
@@ -395,7 +480,7 @@ async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Resu
         Lease::Session(id) => Since::Session(keeper.session(id)),
     };
     let clock = keeper.clock.clone();
-    let hold = Arc::new(Hold::new(grant, since, request.max_hold(), &info.capabilities, clock));
+    let hold = Arc::new(Hold::new(grant, since, request, &info.capabilities, clock));
     // What has less than half of its ttl left is renewed before it is handed out (SAFETY G3).
     let (mut tries, mut now) = (0, keeper.clock.now());
     while now.until(hold.sent_at() + hold.grant.ttl) < hold.grant.ttl / 2 {

@@ -1,13 +1,16 @@
 //! A client: one engine, one keeper, the local queue. Handles are cheap; a bad name or option is told at the first await.
 use crate::{
+    attempt::adopt,
     clock::{BootClock, Clock, Moment},
     engine::Engine,
     error::{Error, ErrorKind, Result},
     floors::Floors,
+    guard::{Guard, Held, SharedGuard},
     keeper::{Host, Job, Keeper},
-    locks::Mutex,
+    locks::{Cell, Election, Mutex, Options, Owner, RwLock, Semaphore},
+    ticket::Ticket,
     turns::Turns,
-    types::{EngineInfo, Listing, Minter, Name, Page, Released, Status, Token},
+    types::{Busy, EngineInfo, Listing, Minter, Name, Page, Released, Request, Status, Token, Wish},
 };
 use std::{
     collections::HashSet,
@@ -56,6 +59,14 @@ impl Core {
             Some(at) => tokio::time::sleep(self.keeper().clock.now().until(at)).await,
             None => std::future::pending().await,
         }
+    }
+    /// Sleeps, also for callers without a runtime.
+    pub(crate) async fn pause(&self, d: Duration) {
+        let slept = self.on_runtime(async move {
+            tokio::time::sleep(d).await;
+            Ok(())
+        });
+        let _ = slept.await;
     }
     /// Here when there is a tokio runtime, else on the keeper's: every public async call goes through this.
     pub(crate) async fn on_runtime<T: Send + 'static>(
@@ -141,8 +152,15 @@ pub struct ClientBuilder {
     engine: Arc<dyn Engine>,
     clock: Arc<dyn Clock>,
     here: bool,
+    seed: Option<u64>,
 }
 impl ClientBuilder {
+    /// Hold ids follow from this number, so that a simulation can be repeated. Each client of a store needs one of its own.
+    #[must_use]
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
     /// Another clock than CLOCK_BOOTTIME: for tests.
     #[must_use]
     pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
@@ -175,7 +193,7 @@ impl ClientBuilder {
     }
     fn core(self) -> Result<Core> {
         let host = Host::new(self.engine, self.clock, self.here)?;
-        let (turns, floors, minter) = (Turns::default(), Floors::default(), Minter::new()?);
+        let (turns, floors, minter) = (Turns::default(), Floors::default(), Minter::new(self.seed)?);
         Ok(Core { host, turns, floors, minter, closed: AtomicBool::new(false) })
     }
 }
@@ -183,11 +201,97 @@ impl ClientBuilder {
 impl Client {
     /// For an engine in hand; `fencelock::connect` makes one from a URL.
     pub fn builder(engine: Arc<dyn Engine>) -> ClientBuilder {
-        ClientBuilder { engine, clock: Arc::new(BootClock), here: false }
+        ClientBuilder { engine, clock: Arc::new(BootClock), here: false, seed: None }
     }
     /// A mutex of this name. Nothing is sent, and nothing is checked, before the first await.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {
-        Mutex::new(self.core.clone(), name.as_ref())
+        Mutex::new(self.options(name))
+    }
+    /// A read-write lock of this name. Nothing is sent, and nothing is checked, before the first await.
+    pub fn rw_lock(&self, name: impl AsRef<str>) -> RwLock {
+        RwLock::new(self.options(name))
+    }
+    /// A semaphore of this name with so many permits. Nothing is sent, and nothing is checked, before the first await.
+    pub fn semaphore(&self, name: impl AsRef<str>, permits: u32) -> Semaphore {
+        Semaphore::new(self.options(name), permits)
+    }
+    /// An election of this name. Nothing is sent, and nothing is checked, before the first await.
+    pub fn election(&self, name: impl AsRef<str>) -> Election {
+        Election::new(self.options(name))
+    }
+    /// A value of this name. Nothing is sent, and nothing is checked, before the first await.
+    pub fn cell(&self, name: impl AsRef<str>) -> Cell {
+        Cell::new(self.options(name))
+    }
+    fn options(&self, name: impl AsRef<str>) -> Options {
+        Options::new(self.core.clone(), name.as_ref())
+    }
+    /// A new owner, whose holds enter each other.
+    pub fn owner(&self) -> Owner {
+        Owner::new(&self.core)
+    }
+    /// Takes over a hold that somebody let go of with [`Held::into_ticket`], under a fresh token. Of several who try, one has it.
+    ///
+    /// # Errors
+    /// `NotHeld`: it was adopted by somebody else, or has run out. `InvalidConfig`: the ticket is of another engine, or of a
+    /// hold that is shared ([`adopt_shared`](Self::adopt_shared)). `Unsupported`; or what the engine says.
+    ///
+    /// # Cancel safety
+    /// If dropped, what was adopted is released.
+    pub async fn adopt(&self, ticket: &Ticket) -> Result<Guard> {
+        self.take_over(ticket, true).await.map(Guard::new)
+    }
+    /// As [`adopt`](Self::adopt), for a reader's hold or permits.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn adopt_shared(&self, ticket: &Ticket) -> Result<SharedGuard> {
+        self.take_over(ticket, false).await.map(SharedGuard::new)
+    }
+    async fn take_over(&self, ticket: &Ticket, exclusive: bool) -> Result<Held> {
+        self.core.ready("adopt")?;
+        let info = self.info();
+        let refuse = |kind, why: &str, way_out: &str| {
+            Err(Error::new(kind, "adopt", why).with("name", ticket.name()).hint(way_out))
+        };
+        if ticket.engine() != info.id {
+            let way_out = "adopt it with a client of the store that it was made on";
+            return refuse(ErrorKind::InvalidConfig, "the ticket is of another engine", way_out);
+        }
+        if ticket.claim().is_exclusive() != exclusive {
+            let way_out = "adopt is for exclusive holds, adopt_shared for the others";
+            return refuse(ErrorKind::InvalidConfig, "the ticket is of the other sort", way_out);
+        }
+        if !info.capabilities.tickets {
+            return refuse(ErrorKind::Unsupported, "this engine has no tickets", "lock anew");
+        }
+        let (name, floor) = (ticket.name().clone(), self.core.floors.of(ticket.name()));
+        let wish = Wish {
+            name,
+            claim: ticket.claim(),
+            ttl: ticket.ttl(),
+            fixed: false,
+            max_hold: None,
+            at_least: Duration::ZERO,
+            wait: false,
+            note: "".into(),
+        };
+        let request = Request::new(wish, self.core.minter.mint(), floor);
+        let (core, grant) = (self.core.clone(), ticket.grant());
+        match self.core.on_runtime(async move { adopt(&core, &request, &grant).await }).await? {
+            Ok(held) => Ok(held),
+            Err(Busy { holder, .. }) => {
+                let gone = Error::new(ErrorKind::NotHeld, "adopt", "the ticket is not good any more");
+                let gone = gone.with("name", ticket.name()).hint("it was adopted by somebody else, or its ttl is over");
+                Err(match holder {
+                    Some(now) => gone.with("held now by", format!("{} pid {} {:?}", now.host, now.pid, now.note)),
+                    None => gone,
+                })
+            }
+        }
     }
     /// What the engine is, where, and what it can do.
     pub fn info(&self) -> &EngineInfo {

@@ -13,8 +13,12 @@ pub enum ErrorKind {
     Ambiguous,
     /// Somebody else has the lock.
     Busy,
+    /// A semaphore of this name has another size.
+    CapacityMismatch,
     /// The client was shut down.
     Closed,
+    /// Somebody else has written in between.
+    Conflict,
     /// An option or URL that cannot be used.
     InvalidConfig,
     /// A name that no lock can have.

@@ -3,9 +3,11 @@ use crate::{
     client::Core,
     clock::Moment,
     error::{Error, ErrorKind, Result},
-    hold::{Hold, Life},
-    keeper::Job,
-    types::{HoldId, LossReason, Name, Released, Token},
+    hold::{Hold, Leave, Life, Way},
+    keeper::{Job, Keeper},
+    locks::Owner,
+    ticket::Ticket,
+    types::{Claim, HoldId, LossReason, Name, Outcome, Released, Renewed, Token},
 };
 use std::{fmt, future::Future, ops::Deref, sync::Arc, time::Duration};
 
@@ -35,12 +37,34 @@ use std::{fmt, future::Future, ops::Deref, sync::Arc, time::Duration};
 pub struct Held {
     core: Arc<Core>,
     hold: Arc<Hold>,
-    armed: bool,
+    way: Way,
+    duty: Duty,
+    owner: Option<Owner>,
+}
+/// What a guard still has to do before it is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Duty {
+    /// It is one of those who have the hold.
+    Leave,
+    /// It was the last of them.
+    Release,
+    /// It was the last one that wrote, and others read.
+    Downgrade,
+    Nothing,
 }
 
 impl Held {
     pub(crate) fn new(core: Arc<Core>, hold: Arc<Hold>) -> Self {
-        Self { core, hold, armed: true }
+        let way = Way::of(hold.grant.claim);
+        Self { core, hold, way, duty: Duty::Leave, owner: None }
+    }
+    /// One more guard on a hold that was entered again.
+    pub(crate) fn again(core: Arc<Core>, hold: Arc<Hold>, claim: Claim, owner: Owner) -> Self {
+        Self { core, hold, way: Way::of(claim), duty: Duty::Leave, owner: Some(owner) }
+    }
+    pub(crate) fn owned_by(&mut self, owner: Owner) -> &Arc<Hold> {
+        self.owner = Some(owner);
+        &self.hold
     }
     /// What is locked.
     pub fn name(&self) -> &Name {
@@ -49,6 +73,17 @@ impl Held {
     /// The id of this hold.
     pub fn id(&self) -> HoldId {
         self.hold.grant.hold
+    }
+    /// What is claimed.
+    pub fn claim(&self) -> Claim {
+        if self.way == Way::Shared && self.hold.claim() == Claim::Write { Claim::Read } else { self.hold.claim() }
+    }
+    pub(crate) fn token_of_grant(&self) -> Token {
+        self.hold.grant.token
+    }
+    /// How many guards are on this hold: more than one when its [`Owner`] has entered it again.
+    pub fn entries(&self) -> u32 {
+        self.hold.entries()
     }
     /// How long it is good without a renewal.
     pub fn ttl(&self) -> Duration {
@@ -172,7 +207,92 @@ impl Held {
         let core = self.core.clone();
         core.on_runtime(async move { self.give_back().await }).await
     }
+    /// A lease that is not renewed ([`lease`](crate::Mutex::lease)) lasts for at least `d` from now on. It never gets shorter.
+    ///
+    /// # Errors
+    /// `Lost`: it was over, or it could not be extended before its end. `InvalidConfig`: the hold is renewed by itself, or the
+    /// engine has no leases of this length.
+    ///
+    /// # Cancel safety
+    /// If dropped it may or may not have been extended.
+    pub async fn extend(&self, d: Duration) -> Result<()> {
+        let (core, hold) = (self.core.clone(), self.hold.clone());
+        self.core.on_runtime(async move { extend(&core, &hold, d).await }).await
+    }
+    /// Lets go of the hold without releasing it: whoever has the ticket, in this process or another, adopts it with
+    /// [`Client::adopt`](crate::Client::adopt) within its ttl, which begins anew now. Nobody else gets the lock meanwhile.
+    ///
+    /// # Errors
+    /// `Unsupported`: on this engine a hold lives with its process; `InvalidConfig`: it was entered again; `Lost`. The hold is
+    /// released then.
+    ///
+    /// # Cancel safety
+    /// If dropped the hold is released.
+    pub async fn into_ticket(mut self) -> Result<Ticket> {
+        let core = self.core.clone();
+        core.on_runtime(async move { self.detach().await }).await
+    }
+    async fn detach(&mut self) -> Result<Ticket> {
+        let info = self.core.engine().info();
+        if !info.capabilities.tickets {
+            let bound = format!("on {} a hold lives with its process", info.scheme);
+            return Err(Error::new(ErrorKind::Unsupported, "ticket", bound).hint("hand the work over and lock anew"));
+        }
+        if self.entries() > 1 {
+            let shared = Error::new(ErrorKind::InvalidConfig, "ticket", "its owner has entered it more than once");
+            return Err(shared.with("name", self.name()).hint("release the other guards first"));
+        }
+        // After this one nobody renews it: the ticket is good for all of its ttl.
+        renew_once(&self.core, &self.hold, self.ttl(), "ticket").await?;
+        let keeper = self.core.keeper();
+        keeper.rest(&self.hold);
+        if !self.hold.finish(Life::Released) {
+            return Err(self.lost_error("ticket"));
+        }
+        keeper.losses.forget(self.id());
+        self.duty = Duty::Nothing;
+        Ok(Ticket::new(info.id, &self.hold.grant_now()))
+    }
     async fn give_back(&mut self) -> Result<()> {
+        if self.duty == Duty::Leave {
+            self.leave();
+        }
+        match self.duty {
+            Duty::Downgrade => self.pass_down().await,
+            Duty::Release if self.hold.is_valid() && self.core.keeper().clock.now() < self.hold.not_before => {
+                // It stays taken until then, and nobody has to wait for that.
+                self.let_go();
+                Ok(())
+            }
+            Duty::Release => self.give_up().await,
+            Duty::Leave | Duty::Nothing => match self.hold.life() {
+                Life::Lost(_) => Err(self.lost_error("release")),
+                _ => Ok(()),
+            },
+        }
+    }
+    fn leave(&mut self) {
+        self.duty = match self.hold.leave(self.way) {
+            Leave::Last => Duty::Release,
+            Leave::Others => Duty::Nothing,
+            Leave::Readers => Duty::Downgrade,
+        };
+        if let Some(owner) = self.owner.take().filter(|_| self.duty == Duty::Release) {
+            owner.tidy(self.name());
+        }
+    }
+    /// The writer's hold becomes a reader's: those who wait to read get in, with no writer in between.
+    async fn pass_down(&mut self) -> Result<()> {
+        let info = self.core.engine().info();
+        if !info.capabilities.downgrade {
+            self.duty = Duty::Nothing; // it stays a writer's until the readers are gone: nobody gets in who should not
+            return Ok(());
+        }
+        downgrade(self.core.keeper(), &self.hold).await?;
+        self.duty = Duty::Nothing;
+        Ok(())
+    }
+    async fn give_up(&mut self) -> Result<()> {
         let keeper = self.core.keeper();
         keeper.rest(&self.hold);
         if let Life::Lost(_) = self.hold.life() {
@@ -183,9 +303,10 @@ impl Held {
             // "Not held" in answer to a repeat that was sent while the hold was good: the first one did it, and its reply was
             // lost (SAFETY G4).
             let good = self.hold.is_valid();
+            let grant = self.hold.grant_now();
             let answer = tokio::select! {
                 biased;
-                answer = self.core.engine().release(&self.hold.grant) => answer,
+                answer = self.core.engine().release(&grant) => answer,
                 () = self.hold.until(|life| life.is_over().then_some(())) => return Err(self.lost_error("release")),
             };
             match answer {
@@ -213,27 +334,111 @@ impl Held {
     fn over(&mut self, end: Life) {
         self.core.keeper().losses.forget(self.id());
         self.hold.finish(end);
-        self.armed = false;
+        self.duty = Duty::Nothing;
+    }
+    /// The keeper does the rest.
+    fn let_go(&mut self) {
+        let keeper = self.core.keeper();
+        keeper.rest(&self.hold);
+        keeper.losses.forget(self.id());
+        self.hold.finish(Life::Released);
+        self.core.host.job(Job::Release(self.hold.clone()));
+        self.duty = Duty::Nothing;
     }
     fn lost_error(&self, operation: &'static str) -> Error {
-        let why = match self.hold.life() {
-            Life::Lost(reason) => reason,
-            // The clock says so, and the timer has not run yet.
-            _ => LossReason::Expired,
+        lost_error(&self.hold, operation)
+    }
+}
+fn lost_error(hold: &Hold, operation: &'static str) -> Error {
+    let why = match hold.life() {
+        Life::Lost(reason) => reason,
+        // The clock says so, and the timer has not run yet.
+        _ => LossReason::Expired,
+    };
+    Error::new(ErrorKind::Lost, operation, format!("the lock is lost: {why}"))
+        .with("name", &hold.grant.name)
+        .hint("stop what it protected; writes that carry the token are refused where they are fenced")
+}
+async fn extend(core: &Core, hold: &Hold, d: Duration) -> Result<()> {
+    let can = &core.engine().info().capabilities;
+    let refuse = |what: String, way_out: &str| {
+        Err(Error::new(ErrorKind::InvalidConfig, "extend", what).with("name", &hold.grant.name).hint(way_out))
+    };
+    if !hold.fixed {
+        return refuse("it is renewed by itself".into(), "only a lease of a fixed length is extended: .lease(d)");
+    }
+    if d < can.min_ttl || d > can.max_ttl {
+        let range = format!("give {:?} to {:?}", can.min_ttl, can.max_ttl);
+        return refuse(format!("{d:?} cannot be used"), &range);
+    }
+    renew_once(core, hold, d, "extend").await
+}
+/// One renewal by `ttl`, asked until it is answered or the validity ends.
+async fn renew_once(core: &Core, hold: &Hold, ttl: Duration, operation: &'static str) -> Result<()> {
+    let grant = [crate::Grant { ttl, ..hold.grant_now().into_owned() }];
+    loop {
+        if !hold.is_valid() {
+            return Err(lost_error(hold, operation));
+        }
+        let answers = tokio::select! {
+            biased;
+            answers = core.engine().renew(&grant) => answers,
+            () = hold.until(|life| life.is_over().then_some(())) => return Err(lost_error(hold, operation)),
         };
-        Error::new(ErrorKind::Lost, operation, format!("the lock is lost: {why}"))
-            .with("name", self.name())
-            .hint("stop what it protected; writes that carry the token are refused where they are fenced")
+        match answers.map(|answers| answers.first().copied()) {
+            Ok(Some(Renewed::Extended { sent_at })) => {
+                let in_time = hold.extend_by(sent_at, ttl, &core.engine().info().capabilities);
+                return if in_time { Ok(()) } else { Err(lost_error(hold, operation)) };
+            }
+            Ok(Some(Renewed::Lost(reason))) => {
+                core.keeper().losses.lose(hold.grant.hold, reason);
+                return Err(lost_error(hold, operation));
+            }
+            Err(e) if !e.is_temporary() => return Err(e),
+            Ok(Some(Renewed::Unknown) | None) | Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
+    }
+}
+/// The claim becomes `Read` in the engine, under the same hold id and token: asked until it is answered or the hold is lost.
+pub(crate) async fn downgrade(keeper: &Keeper, hold: &Hold) -> Result<()> {
+    let next = hold.as_reader();
+    loop {
+        if !hold.is_valid() {
+            return Err(lost_error(hold, "downgrade"));
+        }
+        let outcome = tokio::select! {
+            biased;
+            outcome = keeper.engine.exchange(&hold.grant, &next) => outcome,
+            () = hold.until(|life| life.is_over().then_some(())) => return Err(lost_error(hold, "downgrade")),
+        };
+        match outcome {
+            Ok(Outcome::Granted(_)) => {
+                hold.set_downgraded();
+                return Ok(());
+            }
+            Ok(Outcome::Busy(_) | Outcome::Displaced) => {
+                keeper.losses.lose(hold.grant.hold, LossReason::TakenOver);
+                return Err(lost_error(hold, "downgrade"));
+            }
+            Err(e) if !e.is_temporary() => return Err(e),
+            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+        }
     }
 }
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.armed && !self.core.host.is_forked() {
-            let keeper = self.core.keeper();
-            keeper.rest(&self.hold);
-            keeper.losses.forget(self.id());
-            self.hold.finish(Life::Released);
-            self.core.host.job(Job::Release(self.hold.clone()));
+        if self.core.host.is_forked() {
+            return;
+        }
+        if self.duty == Duty::Leave {
+            self.leave();
+        }
+        match self.duty {
+            Duty::Release => self.let_go(),
+            Duty::Downgrade if self.core.engine().info().capabilities.downgrade => {
+                self.core.host.job(Job::Downgrade(self.hold.clone()));
+            }
+            Duty::Leave | Duty::Downgrade | Duty::Nothing => {}
         }
     }
 }
@@ -277,8 +482,92 @@ impl Guard {
     pub async fn release(self) -> Result<()> {
         self.0.release().await
     }
+    /// A writer goes on as a reader: those who wait to read get in, and no writer in between. The token stays.
+    ///
+    /// # Errors
+    /// `Unsupported`: a mutex has no readers, or the engine cannot do it. `Lost`, `Unreachable`. The lock is released then.
+    ///
+    /// # Cancel safety
+    /// If dropped the lock is released.
+    pub async fn downgrade(self) -> Result<SharedGuard> {
+        let Self(mut held) = self;
+        let info = held.core.engine().info();
+        let refuse = |why: String, way_out: &str| {
+            Err(Error::new(ErrorKind::Unsupported, "downgrade", why).with("name", held.name()).hint(way_out))
+        };
+        if held.hold.grant.claim != Claim::Write {
+            return refuse("a mutex has no readers".into(), "use client.rw_lock(name).write()");
+        }
+        if !info.capabilities.downgrade {
+            return refuse(format!("{} cannot do it", info.scheme), "release it and read anew");
+        }
+        held.way = Way::Shared;
+        if held.hold.share() {
+            let (core, hold) = (held.core.clone(), held.hold.clone());
+            held.core.on_runtime(async move { downgrade(core.keeper(), &hold).await }).await?;
+        }
+        Ok(SharedGuard(held))
+    }
+    /// See [`Held::into_ticket`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// If dropped the hold is released.
+    pub async fn into_ticket(self) -> Result<Ticket> {
+        self.0.into_ticket().await
+    }
 }
 impl Deref for Guard {
+    type Target = Held;
+    fn deref(&self) -> &Held {
+        &self.0
+    }
+}
+
+/// A hold beside others: a reader's, or some permits. It has no token to fence with, for a number does not order those who
+/// hold at the same time.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencelock_core::Error> {
+/// # use std::{sync::Arc, time::Duration};
+/// # use fencelock_core::{Client, memory::MemoryEngine};
+/// # let client = Client::builder(Arc::new(MemoryEngine::new())).build()?;
+/// let one = client.rw_lock("config").read().await?;
+/// let other = client.rw_lock("config").read().await?;
+/// assert!(one.is_valid() && other.is_valid());
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "if unused the lock is released at once"]
+pub struct SharedGuard(Held);
+impl SharedGuard {
+    pub(crate) fn new(held: Held) -> Self {
+        Self(held)
+    }
+    /// See [`Held::release`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// If dropped the keeper goes on with it.
+    pub async fn release(self) -> Result<()> {
+        self.0.release().await
+    }
+    /// See [`Held::into_ticket`].
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// # Cancel safety
+    /// If dropped the hold is released.
+    pub async fn into_ticket(self) -> Result<Ticket> {
+        self.0.into_ticket().await
+    }
+}
+impl Deref for SharedGuard {
     type Target = Held;
     fn deref(&self) -> &Held {
         &self.0

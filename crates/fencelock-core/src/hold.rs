@@ -1,9 +1,10 @@
 //! One hold: `Held → Suspect → Lost | Released`, and until when it is good.
 use crate::{
     clock::{Clock, Moment},
-    types::{Capabilities, Grant, LossReason},
+    types::{Capabilities, Claim, Grant, LossReason, Request, Wish},
 };
 use std::{
+    borrow::Cow,
     pin::pin,
     sync::{
         Arc,
@@ -89,8 +90,17 @@ pub(crate) enum Since {
 
 #[derive(Debug)]
 pub(crate) struct Hold {
+    /// As it was granted: see [`grant_now`](Self::grant_now).
     pub(crate) grant: Grant,
     since: Since,
+    /// It is never renewed, only extended.
+    pub(crate) fixed: bool,
+    /// It is not given back before.
+    pub(crate) not_before: Moment,
+    /// The guards on it: those that hold it alone in the low half, those that share it in the high half (SAFETY A4).
+    entries: AtomicU64,
+    /// A writer's hold that readers have now.
+    downgraded: AtomicBool,
     /// The part of the ttl that is trusted: less the drift of two clocks and the margin (SAFETY G3).
     trusted: Duration,
     /// End by `max_hold`.
@@ -102,6 +112,50 @@ pub(crate) struct Hold {
     /// It is being released: no renewal is started any more.
     pub(crate) leaving: AtomicBool,
     clock: Arc<dyn Clock>,
+}
+
+/// One guard of the low half of `entries`, one of the high half, and the low half.
+const ALONE: u64 = 1;
+const SHARED: u64 = 1 << 32;
+const HALF: u64 = SHARED - 1;
+
+/// How a guard has its part of a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Way {
+    Alone,
+    Shared,
+}
+impl Way {
+    pub(crate) const fn of(claim: Claim) -> Self {
+        if claim.is_exclusive() { Self::Alone } else { Self::Shared }
+    }
+    const fn one(self) -> u64 {
+        match self {
+            Self::Alone => ALONE,
+            Self::Shared => SHARED,
+        }
+    }
+}
+/// What became of one who wants to enter again.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Enter {
+    In,
+    /// It is lost, or being given back: it is acquired anew.
+    Over,
+    /// Readers have it, and who enters would write.
+    Shared,
+}
+/// Who is left when a guard goes.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    Last,
+    Others,
+    /// Nobody who writes: those who wait to read may come in.
+    Readers,
+}
+/// The part of a ttl that is trusted: less the drift of two clocks and the margin (SAFETY G3).
+fn trusted(ttl: Duration, can: &Capabilities) -> Duration {
+    ttl.saturating_sub(ttl.mul_f64(can.drift) + MARGIN)
 }
 
 /// What the loss timers found.
@@ -121,15 +175,94 @@ impl Hold {
     pub(crate) fn new(
         grant: Grant,
         since: Since,
-        max_hold: Option<Duration>,
+        request: &Request,
         can: &Capabilities,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let trusted = grant.ttl.saturating_sub(grant.ttl.mul_f64(can.drift) + MARGIN);
-        let limit = max_hold.map_or(Moment::FAR, |d| clock.now() + d);
+        let trusted = trusted(grant.ttl, can);
+        let now = clock.now();
+        let limit = request.max_hold().map_or(Moment::FAR, |d| now + d);
+        let not_before = if request.at_least().is_zero() { Moment::ZERO } else { now + request.at_least() };
+        let entries = AtomicU64::new(if grant.claim.is_exclusive() { ALONE } else { SHARED });
+        let (fixed, downgraded) = (request.is_fixed(), AtomicBool::new(false));
         let (life, changed) = (AtomicU8::new(Life::Held.code()), Notify::new());
         let (renewal, leaving) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { grant, since, trusted, limit, life, changed, renewal, leaving, clock }
+        Self {
+            grant,
+            since,
+            fixed,
+            not_before,
+            entries,
+            downgraded,
+            trusted,
+            limit,
+            life,
+            changed,
+            renewal,
+            leaving,
+            clock,
+        }
+    }
+    /// What the engine has of it now.
+    pub(crate) fn grant_now(&self) -> Cow<'_, Grant> {
+        match self.claim() {
+            claim if claim == self.grant.claim => Cow::Borrowed(&self.grant),
+            claim => Cow::Owned(Grant { claim, ..self.grant.clone() }),
+        }
+    }
+    pub(crate) fn claim(&self) -> Claim {
+        if self.downgraded.load(Acquire) { Claim::Read } else { self.grant.claim }
+    }
+    /// What a downgrade asks for: the same hold, to read.
+    pub(crate) fn as_reader(&self) -> Request {
+        let Grant { name, hold, ttl, .. } = self.grant.clone();
+        let wish = Wish {
+            name,
+            claim: Claim::Read,
+            ttl,
+            fixed: self.fixed,
+            max_hold: None,
+            at_least: Duration::ZERO,
+            wait: false,
+            note: "".into(),
+        };
+        Request::new(wish, hold, None)
+    }
+    pub(crate) fn set_downgraded(&self) {
+        self.downgraded.store(true, Release);
+    }
+
+    /// Another guard on it, if it is still good and has one that allows this one beside it.
+    pub(crate) fn enter(&self, claim: Claim) -> Enter {
+        if !self.is_valid() {
+            return Enter::Over;
+        }
+        let one = if claim.is_exclusive() { ALONE } else { SHARED };
+        let more = |entries: u64| {
+            let allowed = entries > 0 && (one == SHARED || entries & HALF > 0);
+            allowed.then_some(entries + one)
+        };
+        match self.entries.fetch_update(AcqRel, Acquire, more) {
+            Ok(_) => Enter::In,
+            Err(0) => Enter::Over,
+            Err(_) => Enter::Shared,
+        }
+    }
+    pub(crate) fn leave(&self, way: Way) -> Leave {
+        let one = way.one();
+        match self.entries.fetch_sub(one, AcqRel) - one {
+            0 => Leave::Last,
+            left if way == Way::Alone && left & HALF == 0 => Leave::Readers,
+            _ => Leave::Others,
+        }
+    }
+    /// One of those who hold it alone shares it from now on. True: nobody holds it alone any more.
+    pub(crate) fn share(&self) -> bool {
+        (self.entries.fetch_add(SHARED - ALONE, AcqRel) + SHARED - ALONE) & HALF == 0
+    }
+    pub(crate) fn entries(&self) -> u32 {
+        let entries = self.entries.load(Acquire);
+        u32::try_from((entries & HALF) + (entries >> 32)).unwrap_or(u32::MAX)
     }
     /// Core renews it by itself.
     pub(crate) fn is_own(&self) -> bool {
@@ -171,6 +304,12 @@ impl Hold {
     pub(crate) fn remaining(&self) -> Duration {
         if self.life().is_over() { Duration::ZERO } else { self.clock.now().until(self.valid_until()) }
     }
+    /// An extension of a fixed lease by `d` that was sent at `sent_at` was answered. It never shortens. False: it came too late.
+    pub(crate) fn extend_by(&self, sent_at: Moment, d: Duration, can: &Capabilities) -> bool {
+        // As if it had been granted with its own ttl, so much earlier or later.
+        self.extend(sent_at + trusted(d, can) - self.trusted);
+        self.is_valid()
+    }
     /// A renewal that was sent at `sent_at` was answered. *Invariant (SAFETY G4):* an answer that comes after the end of
     /// validity changes nothing, for the loss may have been told already.
     pub(crate) fn extend(&self, sent_at: Moment) {
@@ -208,6 +347,9 @@ impl Hold {
         };
         if let Some(reason) = over {
             return if self.settle(Life::Lost(reason)) { Verdict::Lost } else { Verdict::Over };
+        }
+        if self.fixed {
+            return Verdict::Good(lost_at.min(self.limit));
         }
         let (late, calm) = (Life::Suspect.code(), Life::Held.code());
         if now >= suspect_at {

@@ -14,6 +14,7 @@ mod keeper;
 mod locks;
 pub mod memory;
 mod os;
+mod ticket;
 mod turns;
 mod types;
 pub mod url;
@@ -21,13 +22,16 @@ pub mod url;
 pub use attempt::{Acquire, Claimed, Try};
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
-pub use engine::Engine;
+pub use engine::{Cells, Engine};
 pub use error::{Error, ErrorKind, Result};
-pub use guard::{Guard, Held};
+pub use guard::{Guard, Held, SharedGuard};
 pub use keeper::Reports;
-pub use locks::Mutex;
+pub use locks::{
+    Cell, Election, Leader, Member, MultiGuard, MultiLock, Mutex, Observer, Owner, RwLock, Semaphore, Term,
+};
+pub use ticket::Ticket;
 pub use types::{
-    Busy, Capabilities, Claim, EngineInfo, Event, Fencing, Grant, HoldId, Holder, Identity, Kind, Lease, Listing,
-    LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status, TakenAway, Token, Waiter,
-    Waiting,
+    Busy, Capabilities, Claim, Conflict, EngineId, EngineInfo, Event, Fencing, Grant, HoldId, Holder, Identity, Kind,
+    Lease, Listing, LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status,
+    TakenAway, Token, UnknownKind, Version, Versioned, Waiter, Waiting,
 };

@@ -4,6 +4,7 @@ use crate::{
     attempt::Attempt,
     clock::Moment,
     error::ErrorKind,
+    guard::downgrade,
     hold::{Hold, Life},
     types::{LossReason, Request},
 };
@@ -27,6 +28,8 @@ const CALL: Duration = Duration::from_secs(1);
 type Call<'a, T> = Pin<Box<dyn Future<Output = crate::Result<T>> + Send + 'a>>;
 
 pub(crate) enum Job {
+    /// The last writer of a hold is gone, and others of its owner read.
+    Downgrade(Arc<Hold>),
     /// A guard was dropped.
     Release(Arc<Hold>),
     /// Nobody wants this attempt any more. `running`: a task may still end it by itself.
@@ -45,6 +48,8 @@ impl Keeper {
         let attend = tokio::spawn(self.clone().attend());
         let mut mending = JoinSet::new();
         let mut others = JoinSet::new();
+        // Those that stay taken for a while (`at_least`). When the client ends, their leases run out by themselves.
+        let mut late = JoinSet::new();
         let mut closing = Vec::new();
         let mut open = true;
         loop {
@@ -62,7 +67,16 @@ impl Keeper {
                 () = self.renewals.earlier.notified() => {}
                 _ = mending.join_next(), if !mending.is_empty() => {}
                 _ = others.join_next(), if !others.is_empty() => {}
+                _ = late.join_next(), if !late.is_empty() => {}
                 job = inbox.recv(), if open => match job {
+                    Some(Job::Downgrade(hold)) => {
+                        let keeper = self.clone();
+                        // Not done, it stays a writer's: that lets in fewer, not more.
+                        others.spawn(async move { drop(downgrade(&keeper, &hold).await) });
+                    },
+                    Some(Job::Release(hold)) if self.clock.now() < hold.not_before => {
+                        drop(late.spawn(self.clone().release(hold)));
+                    }
                     Some(Job::Release(hold)) => drop(mending.spawn(self.clone().release(hold))),
                     Some(Job::Undo { request, running }) => drop(mending.spawn(self.clone().undo(request, running))),
                     Some(Job::Adopt(attempt)) => drop(mending.spawn(async move { drop(timeout(PATIENCE, attempt).await) })),
@@ -114,9 +128,11 @@ impl Keeper {
 
     /// Until it is answered, or the engine has ended the lease by itself; with a session it does not while that lives.
     async fn release(self: Arc<Self>, hold: Arc<Hold>) {
+        sleep(self.clock.now().until(hold.not_before)).await;
         let deadline = self.clock.now() + hold.grant.ttl;
         let enough = || self.clock.now() >= deadline && (!hold.in_session() || self.closing.load(Acquire));
-        self.insist(enough, || self.engine.release(&hold.grant)).await;
+        let grant = hold.grant_now();
+        self.insist(enough, || self.engine.release(&grant)).await;
     }
     /// After a loss by the clock: a renewal that was on its way may have extended what nobody holds any more, and would lock
     /// everybody out (SAFETY G4). Not before the lease's own end: until then the old holder may still be winding up.

@@ -17,7 +17,7 @@ use crate::{
     engine::Engine,
     hold::{Hold, Session},
     os::Alarm,
-    types::{Event, Renewed, SessionId, Spread},
+    types::{Event, Grant, Renewed, SessionId, Spread},
 };
 use renewals::Renewals;
 use std::{
@@ -79,7 +79,7 @@ impl Keeper {
     }
     /// Starts to renew a hold, where core does that.
     pub(crate) fn tend(&self, hold: &Arc<Hold>) {
-        if hold.is_own() {
+        if hold.is_own() && !hold.fixed {
             self.renewals.put(hold.clone(), hold.renew_at());
         }
     }
@@ -124,8 +124,13 @@ impl Keeper {
         if holds.is_empty() {
             return;
         }
-        let grants: Vec<_> = holds.iter().map(|hold| hold.grant.clone()).collect();
-        let shortest = grants.iter().map(|grant| grant.ttl).min().unwrap_or_default();
+        let shortest = holds.iter().map(|hold| hold.grant.ttl).min().unwrap_or_default();
+        let wanted = |hold: &Arc<Hold>| {
+            let grant = hold.grant_now().into_owned();
+            // A fixed lease is only looked at: a renewal by nothing.
+            if hold.fixed { Grant { ttl: Duration::ZERO, ..grant } } else { grant }
+        };
+        let grants: Vec<_> = holds.iter().map(wanted).collect();
         // One that hangs must not keep the next one from being tried.
         let answers = match tokio::time::timeout(shortest / 6, self.engine.renew(&grants)).await {
             Ok(Ok(answers)) if answers.len() == holds.len() => answers,
@@ -136,6 +141,7 @@ impl Keeper {
                 continue;
             }
             match answer {
+                Renewed::Extended { .. } if hold.fixed => {}
                 Renewed::Extended { sent_at } => {
                     hold.extend(sent_at);
                     let at = hold.renew_at();

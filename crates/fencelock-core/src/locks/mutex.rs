@@ -1,11 +1,11 @@
 //! One holder at a time.
+use super::{Options, options::options};
 use crate::{
     attempt::{Acquire, Try},
-    client::Core,
     guard::Guard,
-    types::{Claim, Name, Request},
+    types::Claim,
 };
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 /// A mutex of a name. Cheap and owned: it holds nothing, and it is not checked, before a call is awaited.
 ///
@@ -24,40 +24,15 @@ use std::{sync::Arc, time::Duration};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Mutex {
-    core: Arc<Core>,
-    /// What is no name is kept as it was given: the first await says what is wrong with it.
-    name: Result<Name, String>,
-    ttl: Duration,
-    max_hold: Option<Duration>,
-    note: Arc<str>,
-}
+pub struct Mutex(pub(super) Options);
 impl Mutex {
-    pub(crate) fn new(core: Arc<Core>, name: &str) -> Self {
-        let ttl = core.engine().info().default_ttl;
-        let name = Name::new(name).map_err(|_| name.to_owned());
-        Self { core, name, ttl, max_hold: None, note: "".into() }
+    pub(crate) fn new(options: Options) -> Self {
+        Self(options)
     }
-    /// How long a hold is good without a renewal; it is renewed for as long as the guard lives. Short: a hung holder is
-    /// replaced sooner. Long: longer pauses are survived.
-    #[must_use]
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = ttl;
-        self
-    }
-    /// The longest time it may be held. After it the loss is told and renewals stop; the lock is free when the guard is
-    /// dropped, or when its lease has run out: never while the hung holder may still write (SAFETY G5).
-    #[must_use]
-    pub fn max_hold(mut self, d: Duration) -> Self {
-        self.max_hold = Some(d);
-        self
-    }
-    /// What those who wait, and operators, read about this holder. No secrets.
-    #[must_use]
-    pub fn note(mut self, note: impl Into<Arc<str>>) -> Self {
-        self.note = note.into();
-        self
-    }
+    options!();
+    options!(note);
+    options!(owner);
+
     /// Waits until it is held.
     ///
     /// # Errors
@@ -67,7 +42,7 @@ impl Mutex {
     /// # Cancel safety
     /// See [`Acquire`]: dropping it leaves nothing behind.
     pub fn lock(&self) -> Acquire<Guard> {
-        Acquire::new(self.core.clone(), self.request(true), None)
+        self.0.wait(Claim::Mutex)
     }
     /// Takes it if it is free and nobody waits for it; else says who is in the way.
     ///
@@ -77,7 +52,7 @@ impl Mutex {
     /// # Cancel safety
     /// See [`Acquire`]: dropping it leaves nothing behind.
     pub fn try_lock(&self) -> Acquire<Try<Guard>> {
-        Acquire::new(self.core.clone(), self.request(false), None)
+        self.0.attempt(Claim::Mutex, None)
     }
     /// Waits for at most `patience`; then says who is in the way.
     ///
@@ -87,13 +62,6 @@ impl Mutex {
     /// # Cancel safety
     /// See [`Acquire`]: dropping it leaves nothing behind.
     pub fn try_lock_for(&self, patience: Duration) -> Acquire<Try<Guard>> {
-        Acquire::new(self.core.clone(), self.request(true), Some(patience))
-    }
-    fn request(&self, wait: bool) -> crate::Result<Request> {
-        let name = self.name.clone().or_else(Name::new)?;
-        let floor = self.core.floors.of(&name);
-        let (claim, ttl, max_hold, note) = (Claim::Mutex, self.ttl, self.max_hold, self.note.clone());
-        let wish = crate::types::Wish { name, claim, ttl, max_hold, wait, note };
-        Ok(Request::new(wish, self.core.minter.mint(), floor))
+        self.0.attempt(Claim::Mutex, Some(patience))
     }
 }

@@ -1,24 +1,26 @@
 //! The memory engine: the reference for what an engine does, and the ground of simulations. Reached directly, or over a
 //! [`Link`] that is slow and loses replies; with leases of its own, or with sessions.
+mod cells;
 mod link;
 mod server;
 
 pub use link::Link;
-pub use server::MemoryServer;
+pub use server::{MemoryServer, Snapshot};
 
 use crate::{
     clock::{BootClock, Moment},
-    engine::Engine,
+    engine::{Cells, Engine},
     error::{Error, ErrorKind, Result},
     keeper::Reports,
     types::{
-        Capabilities, EngineInfo, Event, Fencing, Grant, Identity, Lease, Listing, LossReason, Name, Ordering, Outcome,
-        Page, Released, Renewed, Request, SessionId, Status, TakenAway, Token, Waiting,
+        Capabilities, Conflict, EngineInfo, Event, Fencing, Grant, HoldId, Identity, Kind, Lease, Listing, LossReason,
+        Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status, TakenAway, Token, Version,
+        Versioned, Waiting, other_capacity, other_kind,
     },
 };
 use async_trait::async_trait;
 use link::Wires;
-use server::{Claimant, Entered, State, wall_micros};
+use server::{Claimant, Entered, State};
 use std::{
     sync::{
         Arc,
@@ -80,6 +82,12 @@ impl MemoryEngine {
         let (tx, rx) = mpsc::unbounded_channel();
         let voice = server.act(|state, _| state.voice(tx));
         let capabilities = Capabilities {
+            read_write: true,
+            downgrade: true,
+            permits: true,
+            cells: true,
+            fixed_leases: true,
+            tickets: true,
             fencing: Fencing::BestEffort,
             ordering: Ordering::Fifo,
             waiting: Waiting::Push,
@@ -91,6 +99,7 @@ impl MemoryEngine {
             drift: 0.01,
         };
         let info = EngineInfo {
+            id: server.id(),
             scheme: "memory",
             endpoint: "memory:".into(),
             url: Some("memory:".into()),
@@ -120,6 +129,7 @@ impl MemoryEngine {
         self.info.default_ttl = ttl;
         let can = &mut self.info.capabilities;
         (can.ttl_per_hold, can.min_ttl, can.max_ttl) = (false, ttl, ttl);
+        (can.fixed_leases, can.tickets) = (false, false);
         self
     }
     /// From now on no call is answered, and none arrives, until this is called with `false`.
@@ -162,12 +172,18 @@ impl MemoryEngine {
             claim: request.claim(),
             ttl: request.ttl(),
             max_hold: request.max_hold(),
+            at_least: request.at_least(),
             floor: request.floor(),
             session,
             identity: Identity::here(),
             note: request.note().clone(),
             voice: self.voice,
         }
+    }
+    fn grant(&self, request: &Request, token: Token, lease: Lease) -> Grant {
+        let (name, claim) = (request.name().clone(), request.claim());
+        let (hold, ttl, server_micros) = (request.hold(), request.ttl(), self.server.wall_micros());
+        Grant { name, claim, hold, token, ttl, lease, server_micros, place: None }
     }
     async fn keep_session(&self, reports: &Reports) -> Result<()> {
         let Some((current, ttl)) = &self.session else { return std::future::pending().await };
@@ -226,24 +242,11 @@ impl Engine for MemoryEngine {
                 }
                 Ok(Entered::Granted(token)) => {
                     let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
-                    let (name, claim) = (request.name().clone(), request.claim());
-                    let (hold, ttl, server_micros) = (request.hold(), request.ttl(), wall_micros());
-                    return Ok(Outcome::Granted(Grant {
-                        name,
-                        claim,
-                        hold,
-                        token,
-                        ttl,
-                        lease,
-                        server_micros,
-                        place: None,
-                    }));
+                    return Ok(Outcome::Granted(self.grant(request, token, lease)));
                 }
                 Ok(Entered::Busy(busy)) => return Ok(Outcome::Busy(busy)),
-                Ok(Entered::OtherKind(kind)) => {
-                    let other = Error::new(ErrorKind::KindMismatch, "lock", format!("it is a {kind} now"));
-                    return Err(other.with("name", request.name()).hint("use another name"));
-                }
+                Ok(Entered::OtherKind(kind)) => return Err(request.other_kind(kind)),
+                Ok(Entered::OtherCapacity(size)) => return Err(request.other_capacity(size)),
                 Ok(Entered::Queued(busy, wake, ends)) => {
                     (queued, misses) = (true, 0);
                     request.queued(busy.clone());
@@ -291,9 +294,10 @@ impl Engine for MemoryEngine {
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         let sent_at = self.server.now();
-        let wanted: Vec<_> = grants.iter().map(|grant| (grant.name.clone(), grant.hold, grant.token)).collect();
+        let wanted: Vec<_> =
+            grants.iter().map(|grant| (grant.name.clone(), grant.hold, grant.token, grant.ttl)).collect();
         self.call(move |state, now| {
-            let renew = |(name, hold, token)| match state.renew(&name, hold, token, now) {
+            let renew = |(name, hold, token, ttl)| match state.renew(&name, hold, token, ttl, now) {
                 true => Renewed::Extended { sent_at },
                 false => Renewed::Lost(LossReason::TakenOver),
             };
@@ -304,6 +308,35 @@ impl Engine for MemoryEngine {
     async fn release(&self, grant: &Grant) -> Result<Released> {
         let (name, hold, token) = (grant.name.clone(), grant.hold, grant.token);
         self.call(move |state, now| state.leave(&name, hold, Some(token), now)).await
+    }
+    async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {
+        if let Lease::Session(_) = grant.lease
+            && next.hold() != grant.hold
+        {
+            return Err(Error::new(ErrorKind::Unsupported, "adopt", "a hold of a session cannot leave it"));
+        }
+        let sent_at = self.server.now();
+        let ends = if next.hold() == grant.hold {
+            Moment::ZERO // it creates nothing
+        } else {
+            match next.open(sent_at, self.window()) {
+                Some(ends) => ends,
+                None => return Ok(Outcome::Busy(request_busy(next))),
+            }
+        };
+        let session = match grant.lease {
+            Lease::Session(session) => Some(session),
+            Lease::Own { .. } => None,
+        };
+        let (name, old, who) = (grant.name.clone(), (grant.hold, grant.token), self.claimant(next, session));
+        match self.call(move |state, now| state.exchange(&name, old, who, ends, now)).await? {
+            Entered::Granted(token) => {
+                let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
+                Ok(Outcome::Granted(self.grant(next, token, lease)))
+            }
+            Entered::Busy(busy) => Ok(Outcome::Busy(busy)),
+            _ => Err(Error::new(ErrorKind::Unreachable, "exchange", "the command took too long to arrive")),
+        }
     }
     async fn run(&self, reports: &Reports) -> Result<()> {
         let mut events = self.events.lock().await;
@@ -329,16 +362,63 @@ impl Engine for MemoryEngine {
         let (prefix, page) = (prefix.to_owned(), page.clone());
         self.call(move |state, now| state.list(&prefix, &page, now)).await
     }
+    async fn observe(&self, name: &Name, seen: Option<Token>) -> Result<Status> {
+        loop {
+            let (wanted, sent_at) = (name.clone(), self.server.now());
+            let (status, changed, ends) = self
+                .call(move |state, now| {
+                    let (status, changed, ends) = state.watch(&wanted, now);
+                    // Made in the same step: no change in between is missed.
+                    (status, Box::pin(changed.notified_owned()), ends)
+                })
+                .await?;
+            if status.exclusive().map(|holder| holder.token) != seen {
+                return Ok(status);
+            }
+            let nap = sent_at.until(ends).clamp(Duration::from_millis(1), HEARTBEAT);
+            let _ = tokio::time::timeout(nap, changed).await;
+        }
+    }
     async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
         let name = name.clone();
         self.call(move |state, now| state.force(&name, token, now)).await
     }
+    async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
+        let wanted = name.clone();
+        match self.call(move |state, now| state.resize(&wanted, from, to, now)).await? {
+            Err(Entered::OtherKind(kind)) => Err(other_kind("resize", name, Kind::Semaphore, kind)),
+            Err(Entered::OtherCapacity(size)) => Err(other_capacity("resize", name, from, size)),
+            _ => Ok(()),
+        }
+    }
+    fn cells(&self) -> Option<&dyn Cells> {
+        Some(self)
+    }
     async fn close(&self) -> Result<()> {
         let open = self.session.as_ref().and_then(|(current, _)| current.send_replace(None));
         if let Some(session) = open {
-            self.call(move |state, _| state.end_session(session)).await?;
+            self.call(move |state, now| state.end_session(session, now)).await?;
         }
         Ok(())
+    }
+}
+#[async_trait]
+impl Cells for MemoryEngine {
+    async fn load(&self, name: &Name) -> Result<Versioned> {
+        let wanted = name.clone();
+        let answer = self.call(move |state, now| state.load(&wanted, now)).await?;
+        answer.map_err(|kind| other_kind("cell", name, Kind::Cell, kind))
+    }
+    async fn compare_exchange(
+        &self,
+        name: &Name,
+        expected: Version,
+        value: Option<Arc<[u8]>>,
+        nonce: HoldId,
+    ) -> Result<Result<Version, Conflict>> {
+        let wanted = name.clone();
+        let answer = self.call(move |state, now| state.swap(&wanted, expected, value, nonce, now)).await?;
+        answer.map_err(|kind| other_kind("cell", name, Kind::Cell, kind))
     }
 }
 fn request_busy(request: &Request) -> crate::types::Busy {

@@ -1,9 +1,10 @@
 //! The store: linearizable, with leases by its own clock, sessions, and direct hand-off to the first waiter.
+use super::cells::Cell;
 use crate::{
     clock::{Clock, Moment},
     types::{
-        Busy, Claim, Event, HoldId, Holder, Identity, Kind, Listing, LossReason, Name, Page, Released, SessionId,
-        Status, Token, Waiter,
+        Busy, Claim, EngineId, Event, HoldId, Holder, Identity, Kind, Listing, LossReason, Name, Page, Released,
+        SessionId, Status, Token, Waiter,
     },
 };
 use std::{
@@ -21,31 +22,59 @@ const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
 /// The store that memory engines share.
 #[derive(Debug)]
 pub struct MemoryServer {
+    id: EngineId,
     clock: Arc<dyn Clock>,
     state: Mutex<State>,
 }
 #[derive(Debug, Default)]
 pub(super) struct State {
-    records: BTreeMap<Name, Record>,
+    pub(super) records: BTreeMap<Name, Record>,
     sessions: HashMap<SessionId, Moment>,
     voices: HashMap<u64, mpsc::UnboundedSender<Event>>,
+    wall: Wall,
     last_id: u64,
 }
+/// The wall clock: what tokens are made of (SAFETY T1).
 #[derive(Debug, Default)]
-struct Record {
-    kind: Option<Kind>,
+enum Wall {
+    #[default]
+    System,
+    /// What it shows at [`Moment::ZERO`], in µs.
+    Simulated(i64),
+}
+impl Wall {
+    fn micros(&self, now: Moment) -> i64 {
+        match self {
+            Self::System => wall_micros(),
+            Self::Simulated(start) => {
+                start.saturating_add(i64::try_from(now.as_nanos() / 1_000).unwrap_or(i64::MAX / 2))
+            }
+        }
+    }
+}
+#[derive(Clone, Debug, Default)]
+pub(super) struct Record {
+    pub(super) kind: Option<Kind>,
+    /// Of a semaphore. Kept while nobody holds it, too (SAFETY K4).
+    capacity: Option<u32>,
     holders: Vec<Holding>,
     queue: VecDeque<Waiting>,
-    fence: i64,
+    pub(super) cell: Cell,
+    pub(super) fence: i64,
+    /// Told after every change of holders.
+    changed: Arc<Notify>,
 }
-#[derive(Debug)]
+/// What every record was at one moment.
+#[derive(Clone, Debug)]
+pub struct Snapshot(BTreeMap<Name, Record>);
+#[derive(Clone, Debug)]
 struct Holding {
     who: Claimant,
     token: Token,
     since: Moment,
     until: Moment,
 }
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Waiting {
     who: Claimant,
     since: Moment,
@@ -59,6 +88,7 @@ pub(super) struct Claimant {
     pub(super) claim: Claim,
     pub(super) ttl: Duration,
     pub(super) max_hold: Option<Duration>,
+    pub(super) at_least: Duration,
     pub(super) floor: Option<Token>,
     pub(super) session: Option<SessionId>,
     pub(super) identity: Identity,
@@ -72,6 +102,7 @@ pub(super) enum Entered {
     Queued(Busy, Arc<Notify>, Moment),
     Busy(Busy),
     OtherKind(Kind),
+    OtherCapacity(u32),
     /// The command came after the attempt's end and did nothing (SAFETY A2).
     PastEnd,
     /// A refresh found neither a grant nor a place.
@@ -83,25 +114,59 @@ pub(super) enum Entered {
 impl MemoryServer {
     /// An empty store whose leases run by `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
-        Arc::new(Self { clock, state: Mutex::default() })
+        // Without random numbers it is only less distinguishable from other stores of this process.
+        let id = EngineId::random().unwrap_or_else(|_| EngineId::from_bytes([1; 16]));
+        Arc::new(Self { id, clock, state: Mutex::default() })
+    }
+    /// Its wall clock, of which tokens are made, shows `micros` now and goes with the clock of the leases: for simulations,
+    /// where nothing may depend on the real day, and for steps of the wall clock.
+    pub fn set_wall(&self, micros: i64) {
+        self.act(|state, now| {
+            let since = i64::try_from(now.as_nanos() / 1_000).unwrap_or(i64::MAX / 2);
+            state.wall = Wall::Simulated(micros.saturating_sub(since));
+        });
+    }
+    /// Every record, as a replica has them that lags.
+    pub fn snapshot(&self) -> Snapshot {
+        self.act(|state, _| Snapshot(state.records.clone()))
+    }
+    /// Forgets what was written since the snapshot: a failover to a replica that lagged. Engines are told to look again.
+    pub fn restore(&self, snapshot: Snapshot) {
+        self.act(|state, _| {
+            state.records = snapshot.0;
+            state.wake_all();
+        });
+    }
+    pub(super) fn id(&self) -> EngineId {
+        self.id
     }
     /// How many hold and how many wait, over all names.
     pub fn census(&self) -> (usize, usize) {
         self.act(|state, now| {
+            let clock = state.wall.micros(now);
             let State { records, sessions, voices, .. } = state;
             records.values_mut().fold((0, 0), |(held, queued), record| {
-                record.settle(now, sessions, voices);
+                record.settle(now, sessions, voices, clock);
                 (held + record.holders.len(), queued + record.queue.len())
             })
         })
     }
     /// Forgets every record, as a server without persistence does when it restarts.
     pub fn lose_data(&self) {
-        self.act(|state, _| state.records.clear());
+        self.act(|state, _| {
+            let before = std::mem::take(&mut state.records);
+            before.into_values().for_each(|record| record.changed.notify_waiters());
+        });
     }
     /// Ends every session, as an operator does: what they held is free at once.
     pub fn end_sessions(&self) {
-        self.act(|state, _| state.sessions.clear());
+        self.act(|state, _| {
+            state.sessions.clear();
+            state.wake_all();
+        });
+    }
+    pub(super) fn wall_micros(&self) -> i64 {
+        self.act(|state, now| state.wall.micros(now))
     }
     pub(super) fn now(&self) -> Moment {
         self.clock.now()
@@ -116,8 +181,7 @@ impl MemoryServer {
     }
 }
 
-/// The wall clock in µs: what tokens are made of (SAFETY T1).
-pub(super) fn wall_micros() -> i64 {
+fn wall_micros() -> i64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX / 2)
 }
@@ -129,6 +193,7 @@ impl Holding {
             Some(session) => sessions.get(&session).map_or(Moment::ZERO, |beat| *beat + self.who.ttl),
         };
         // The session's other holds would keep it alive for ever (SAFETY G5).
+        let lease = lease.max(self.since + self.who.at_least);
         lease.min(self.who.max_hold.map_or(Moment::FAR, |d| self.since + d + self.who.ttl))
     }
     fn holder(&self, now: Moment, sessions: &HashMap<SessionId, Moment>) -> Holder {
@@ -140,22 +205,21 @@ impl Holding {
 }
 impl Record {
     fn fits(&self, claim: Claim) -> bool {
-        match claim {
-            Claim::Mutex => self.holders.is_empty(),
-        }
+        let claim = self.capacity.map_or(claim, |size| claim.of_capacity(size));
+        claim.fits(self.holders.iter().map(|holding| holding.who.claim))
     }
     /// *Invariant (SAFETY T1):* greater than every token before, than the floor, and no less than the clock; a floor that is
     /// above both the fence and tomorrow is somebody's mistake and is ignored.
-    fn mint(&mut self, floor: Option<Token>) -> Token {
-        let clock = wall_micros();
+    fn mint(&mut self, floor: Option<Token>, clock: i64) -> Token {
         let sane = |floor: i64| floor <= self.fence || floor <= clock + 86_400_000_000;
         let floor = floor.map(Token::get).filter(|floor| sane(*floor)).unwrap_or(0);
         self.fence = (self.fence + 1).max(clock).max(floor + 1);
         Token::new(self.fence).unwrap_or_else(|| unreachable!("a fence starts at 0 and rises"))
     }
-    fn grant(&mut self, who: Claimant, now: Moment, lease: Duration) -> Token {
-        let token = self.mint(who.floor);
+    fn grant(&mut self, who: Claimant, now: Moment, lease: Duration, clock: i64) -> Token {
+        let token = self.mint(who.floor, clock);
         self.holders.push(Holding { who, token, since: now, until: now + lease });
+        self.changed.notify_waiters();
         token
     }
     /// Drops what is over, then hands over to the head of the queue for as long as it fits: first come, first served.
@@ -164,8 +228,13 @@ impl Record {
         now: Moment,
         sessions: &HashMap<SessionId, Moment>,
         voices: &HashMap<u64, mpsc::UnboundedSender<Event>>,
+        clock: i64,
     ) {
+        let held = self.holders.len();
         self.holders.retain(|holding| holding.ends(sessions) > now);
+        if self.holders.len() < held {
+            self.changed.notify_waiters();
+        }
         self.queue.retain(|waiting| {
             let listens = !voices.get(&waiting.who.voice).is_none_or(mpsc::UnboundedSender::is_closed);
             let alive = match waiting.who.session {
@@ -180,11 +249,11 @@ impl Record {
             }
             if let Some(Waiting { who, wake, .. }) = self.queue.pop_front() {
                 let lease = who.ttl.min(GRANT_LEASE);
-                self.grant(who, now, lease);
+                self.grant(who, now, lease, clock);
                 wake.notify_one();
             }
         }
-        if self.holders.is_empty() && self.queue.is_empty() {
+        if self.holders.is_empty() && self.queue.is_empty() && self.cell.value.is_none() {
             self.kind = None;
         }
     }
@@ -204,6 +273,7 @@ impl Record {
         Status {
             name: name.clone(),
             kind: self.kind,
+            capacity: self.capacity,
             holders: self.holders.iter().map(|holding| holding.holder(now, sessions)).collect(),
             waiters: self.queue.iter().map(waiter).collect(),
             last_token: Token::new(self.fence),
@@ -218,14 +288,29 @@ impl State {
         self.voices.insert(self.last_id, tx);
         self.last_id
     }
-    fn settled(&mut self, name: &Name, now: Moment) -> (&mut Record, &HashMap<SessionId, Moment>) {
+    pub(super) fn settled(&mut self, name: &Name, now: Moment) -> (&mut Record, &HashMap<SessionId, Moment>) {
+        let clock = self.wall.micros(now);
         let Self { records, sessions, voices, .. } = self;
         let record = records.entry(name.clone()).or_default();
-        record.settle(now, sessions, voices);
+        record.settle(now, sessions, voices, clock);
         (record, sessions)
+    }
+    /// As it is now, if there is such a record.
+    fn known(&mut self, name: &Name, now: Moment) -> Option<(&mut Record, &HashMap<SessionId, Moment>)> {
+        self.records.contains_key(name).then(|| self.settled(name, now))
+    }
+    fn wake_all(&self) {
+        for record in self.records.values() {
+            record.changed.notify_waiters();
+            record.queue.iter().for_each(|waiting| waiting.wake.notify_one());
+        }
+    }
+    pub(super) fn wall_micros(&self, now: Moment) -> i64 {
+        self.wall.micros(now)
     }
     /// Claims, or queues. It alone creates (SAFETY A2).
     pub(super) fn enter(&mut self, name: &Name, who: Claimant, wait: bool, ends: Moment, now: Moment) -> Entered {
+        let clock = self.wall.micros(now);
         let (record, sessions) = self.settled(name, now);
         if let Some(known) = record.find(who.hold, now, sessions) {
             return known;
@@ -239,11 +324,16 @@ impl State {
         }
         match record.kind {
             Some(kind) if kind != who.claim.kind() => return Entered::OtherKind(kind),
-            _ => record.kind = Some(who.claim.kind()),
+            _ => {}
         }
+        match (record.capacity, who.claim.capacity()) {
+            (Some(size), Some(wanted)) if size != wanted => return Entered::OtherCapacity(size),
+            (_, wanted) => record.capacity = wanted,
+        }
+        record.kind = Some(who.claim.kind());
         if record.queue.is_empty() && record.fits(who.claim) {
             let ttl = who.ttl;
-            return Entered::Granted(record.grant(who, now, ttl));
+            return Entered::Granted(record.grant(who, now, ttl, clock));
         }
         let busy = record.busy(now, sessions, Some(record.queue.len()));
         if !wait {
@@ -258,57 +348,115 @@ impl State {
         let (record, sessions) = self.settled(name, now);
         record.find(hold, now, sessions).unwrap_or(Entered::Unknown)
     }
-    pub(super) fn renew(&mut self, name: &Name, hold: HoldId, token: Token, now: Moment) -> bool {
-        let (record, sessions) = self.settled(name, now);
+    pub(super) fn renew(&mut self, name: &Name, hold: HoldId, token: Token, ttl: Duration, now: Moment) -> bool {
+        let Some((record, sessions)) = self.known(name, now) else { return false };
         let held = record.holders.iter_mut().find(|h| h.who.hold == hold && h.token == token);
         held.is_some_and(|holding| {
-            holding.until = now + holding.who.ttl;
+            holding.until = holding.until.max(now + ttl);
             holding.ends(sessions) > now
         })
     }
+    /// A downgrade (the same hold id: the token stays), or the adoption of a hold by another attempt (SAFETY A5).
+    pub(super) fn exchange(
+        &mut self,
+        name: &Name,
+        old: (HoldId, Token),
+        next: Claimant,
+        ends: Moment,
+        now: Moment,
+    ) -> Entered {
+        let clock = self.wall.micros(now);
+        let (record, sessions) = self.settled(name, now);
+        if next.hold != old.0 {
+            if let Some(known) = record.find(next.hold, now, sessions) {
+                return known;
+            }
+            if now > ends {
+                return Entered::PastEnd;
+            }
+        }
+        let Some(at) = record.holders.iter().position(|h| (h.who.hold, h.token) == old) else {
+            return Entered::Busy(record.busy(now, sessions, None));
+        };
+        if next.hold != old.0 {
+            record.holders.remove(at);
+            let ttl = next.ttl;
+            return Entered::Granted(record.grant(next, now, ttl, clock));
+        }
+        let holding = &mut record.holders[at];
+        (holding.who.claim, holding.until) = (next.claim, holding.until.max(now + next.ttl));
+        record.changed.notify_waiters();
+        self.settled(name, now);
+        Entered::Granted(old.1)
+    }
+    pub(super) fn resize(&mut self, name: &Name, from: u32, to: u32, now: Moment) -> Result<(), Entered> {
+        let (record, _) = self.settled(name, now);
+        if let Some(kind) = record.kind.filter(|kind| *kind != Kind::Semaphore) {
+            return Err(Entered::OtherKind(kind));
+        }
+        if let Some(size) = record.capacity.filter(|size| *size != from && *size != to) {
+            return Err(Entered::OtherCapacity(size));
+        }
+        record.capacity = Some(to);
+        // What can never be granted would stand in everybody's way; it is woken, and finds that it has no place.
+        let (stay, go): (VecDeque<_>, _) =
+            std::mem::take(&mut record.queue).into_iter().partition(|waiting| waiting.who.claim.take() <= to);
+        record.queue = stay;
+        go.iter().for_each(|waiting| waiting.wake.notify_one());
+        self.settled(name, now);
+        Ok(())
+    }
+    /// The lock as it is, what tells of its next change, and when it changes by itself.
+    pub(super) fn watch(&mut self, name: &Name, now: Moment) -> (Status, Arc<Notify>, Moment) {
+        let (record, sessions) = self.settled(name, now);
+        let ends = record.holders.iter().map(|holding| holding.ends(sessions)).min().unwrap_or(Moment::FAR);
+        (record.status(name, now, sessions), record.changed.clone(), ends)
+    }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(super) fn leave(&mut self, name: &Name, hold: HoldId, token: Option<Token>, now: Moment) -> Released {
-        let Self { records, sessions, voices, .. } = self;
-        let Some(record) = records.get_mut(name) else { return Released::NotHeld { holder: None } };
-        record.settle(now, sessions, voices);
+        let Some((record, sessions)) = self.known(name, now) else { return Released::NotHeld { holder: None } };
         let before = record.holders.len();
         record.holders.retain(|h| h.who.hold != hold || token.is_some_and(|token| token != h.token));
         let had = record.holders.len() < before;
         if token.is_none() {
             record.queue.retain(|waiting| waiting.who.hold != hold);
         }
-        record.settle(now, sessions, voices);
-        if had { Released::Released } else { Released::NotHeld { holder: record.busy(now, sessions, None).holder } }
+        if had {
+            record.changed.notify_waiters();
+        }
+        let holder = record.busy(now, sessions, None).holder;
+        self.settled(name, now);
+        if had { Released::Released } else { Released::NotHeld { holder } }
     }
     pub(super) fn force(&mut self, name: &Name, token: Token, now: Moment) -> Released {
-        let Self { records, sessions, voices, .. } = self;
-        let Some(record) = records.get_mut(name) else { return Released::NotHeld { holder: None } };
-        record.settle(now, sessions, voices);
+        let Some((record, sessions)) = self.known(name, now) else { return Released::NotHeld { holder: None } };
         let Some(at) = record.holders.iter().position(|holding| holding.token == token) else {
             return Released::NotHeld { holder: record.busy(now, sessions, None).holder };
         };
         let gone = record.holders.remove(at).who;
-        if let Some(voice) = voices.get(&gone.voice) {
+        record.changed.notify_waiters();
+        if let Some(voice) = self.voices.get(&gone.voice) {
             let _ = voice.send(Event::Lost { hold: gone.hold, reason: LossReason::TakenOver });
         }
-        record.settle(now, sessions, voices);
+        self.settled(name, now);
         Released::Released
     }
     pub(super) fn inspect(&mut self, name: &Name, now: Moment) -> Status {
-        let Self { records, sessions, voices, .. } = self;
-        let Some(record) = records.get_mut(name) else { return Status::free(name.clone()) };
-        record.settle(now, sessions, voices);
-        record.status(name, now, sessions)
+        match self.known(name, now) {
+            Some((record, sessions)) => record.status(name, now, sessions),
+            None => Status::free(name.clone()),
+        }
     }
     pub(super) fn list(&mut self, prefix: &str, page: &Page, now: Moment) -> Listing {
+        let clock = self.wall.micros(now);
         let Self { records, sessions, voices, .. } = self;
         let mut listing = Listing::default();
         for (name, record) in records.iter_mut() {
             if !name.as_str().starts_with(prefix) || page.after.as_deref().is_some_and(|after| name.as_str() <= after) {
                 continue;
             }
-            record.settle(now, sessions, voices);
-            if record.kind.is_none() {
+            record.settle(now, sessions, voices, clock);
+            if record.holders.is_empty() && record.queue.is_empty() {
                 continue;
             }
             if listing.items.len() == page.limit.max(1) {
@@ -339,8 +487,13 @@ impl State {
             }
         }
     }
-    pub(super) fn end_session(&mut self, id: SessionId) {
+    pub(super) fn end_session(&mut self, id: SessionId, now: Moment) {
         self.sessions.remove(&id);
+        // What it held is free, which nobody else would notice.
+        let names: Vec<Name> = self.records.keys().cloned().collect();
+        for name in names {
+            self.settled(&name, now);
+        }
     }
 }
 impl Record {
@@ -348,7 +501,7 @@ impl Record {
     /// in the same step (SAFETY G1).
     fn find(&mut self, hold: HoldId, now: Moment, sessions: &HashMap<SessionId, Moment>) -> Option<Entered> {
         if let Some(holding) = self.holders.iter_mut().find(|holding| holding.who.hold == hold) {
-            holding.until = now + holding.who.ttl;
+            holding.until = holding.until.max(now + holding.who.ttl);
             return Some(Entered::Granted(holding.token));
         }
         let at = self.queue.iter().position(|waiting| waiting.who.hold == hold)?;

@@ -1,4 +1,5 @@
 //! What an engine can do, as plain data, computed at connect and checked before any byte is sent.
+use super::EngineId;
 use std::{sync::Arc, time::Duration};
 
 /// How far a token can be trusted to rise.
@@ -37,6 +38,18 @@ pub enum TakenAway {
 /// What an engine can do.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Capabilities {
+    /// Read-write locks.
+    pub read_write: bool,
+    /// A writer's hold can become a reader's with nobody in between.
+    pub downgrade: bool,
+    /// Semaphores.
+    pub permits: bool,
+    /// Cells: [`Engine::cells`](crate::Engine::cells) is there.
+    pub cells: bool,
+    /// Leases that are never renewed.
+    pub fixed_leases: bool,
+    /// A hold can be handed to another process (SAFETY A5).
+    pub tickets: bool,
     /// Tokens.
     pub fencing: Fencing,
     /// Queue.
@@ -60,6 +73,8 @@ pub struct Capabilities {
 /// An engine that is connected.
 #[derive(Clone, Debug)]
 pub struct EngineInfo {
+    /// Which store this is, whatever URL led to it: minted in the store when it was made.
+    pub id: EngineId,
     /// `sqlite`, `memory`, …
     pub scheme: &'static str,
     /// Where, for people; without secrets.

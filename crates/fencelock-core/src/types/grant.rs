@@ -40,7 +40,7 @@ pub struct Grant {
     pub claim: Claim,
     /// By which attempt.
     pub hold: HoldId,
-    /// Its fencing token.
+    /// Its token: for exclusive claims it orders writes, for the others it only tells grants apart.
     pub token: Token,
     /// How long it is good without a renewal.
     pub ttl: Duration,
@@ -55,7 +55,7 @@ pub struct Grant {
 /// From which moment the time to live counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lease {
-    /// Core renews it.
+    /// It ends by itself: core renews it, unless its request was for a fixed lease.
     Own {
         /// Read before the winning message left this process.
         sent_at: Moment,

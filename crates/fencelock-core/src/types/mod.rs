@@ -1,5 +1,6 @@
 //! What passes through the engine door. Data only.
 mod capabilities;
+mod cell;
 mod claim;
 mod grant;
 mod name;
@@ -7,10 +8,11 @@ mod request;
 mod status;
 
 pub use capabilities::{Capabilities, EngineInfo, Fencing, Ordering, TakenAway, Waiting};
-pub use claim::{Claim, Kind};
+pub use cell::{Conflict, Version, Versioned};
+pub use claim::{Claim, Kind, UnknownKind};
 pub use grant::{Event, Grant, Lease, LossReason, Outcome, Released, Renewed, SessionId, Token};
-pub use name::{HoldId, Identity, Name};
+pub use name::{EngineId, HoldId, Identity, Name};
 pub(crate) use name::{Minter, Spread};
 pub use request::Request;
-pub(crate) use request::Wish;
+pub(crate) use request::{Wish, other_capacity, other_kind};
 pub use status::{Busy, Holder, Listing, Page, Status, Waiter};

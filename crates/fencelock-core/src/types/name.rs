@@ -91,6 +91,45 @@ impl FromStr for HoldId {
     }
 }
 
+/// A store, whatever URL led to it: 128 bits, minted in it when it was made. Locks of several stores are taken in an order that
+/// all processes share (SAFETY K3), and a ticket names the store that it is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct EngineId(u128);
+impl EngineId {
+    /// From the bytes that an engine stored.
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+    /// The bytes that an engine stores.
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+    /// A new one.
+    ///
+    /// # Errors
+    /// `Unreachable`: the system has no random numbers.
+    pub fn random() -> Result<Self> {
+        Ok(Self(random()?))
+    }
+}
+impl fmt::Display for EngineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+impl fmt::Debug for EngineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}
+fn random() -> Result<u128> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|e| {
+        Error::new(ErrorKind::Unreachable, "connect", "the system has no random numbers").because(e.to_string())
+    })?;
+    Ok(u128::from_be_bytes(bytes))
+}
+
 /// Mints hold ids: a random start per client and a counter. A generator of the whole process would hand the same ids to a
 /// parent and its forked child; a client is of no use in a child, so its ids cannot meet anybody's.
 #[derive(Debug)]
@@ -99,12 +138,13 @@ pub(crate) struct Minter {
     next: AtomicU64,
 }
 impl Minter {
-    pub(crate) fn new() -> Result<Self> {
-        let mut start = [0; 16];
-        getrandom::fill(&mut start).map_err(|e| {
-            Error::new(ErrorKind::Unreachable, "connect", "the system has no random numbers").because(e.to_string())
-        })?;
-        Ok(Self { start: u128::from_be_bytes(start), next: AtomicU64::new(0) })
+    pub(crate) fn new(seed: Option<u64>) -> Result<Self> {
+        // A simulation that is repeated wants the same ids.
+        let start = match seed {
+            Some(seed) => u128::from(seed).wrapping_mul(0x2545_f491_4f6c_dd1d_9e37_79b9_7f4a_7c15),
+            None => random()?,
+        };
+        Ok(Self { start, next: AtomicU64::new(0) })
     }
     pub(crate) fn mint(&self) -> HoldId {
         // The odd factor spreads the ids, so that the first digits tell them apart for people; it loses none.

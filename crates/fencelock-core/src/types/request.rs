@@ -1,6 +1,9 @@
 //! One attempt: what is wanted, and what caller, engine and keeper must agree on while it is under way.
-use super::{Busy, Claim, HoldId, Name, Token};
-use crate::clock::Moment;
+use super::{Busy, Claim, HoldId, Kind, Name, Token};
+use crate::{
+    clock::Moment,
+    error::{Error, ErrorKind},
+};
 use std::{
     fmt,
     pin::pin,
@@ -17,12 +20,7 @@ use tokio::sync::Notify;
 pub struct Request(Arc<Inner>);
 
 struct Inner {
-    name: Name,
-    claim: Claim,
-    ttl: Duration,
-    max_hold: Option<Duration>,
-    wait: bool,
-    note: Arc<str>,
+    wish: Wish,
     hold: HoldId,
     floor: Option<Token>,
     /// The latest end of all commands sent under this hold id.
@@ -46,11 +44,14 @@ const QUEUED: u8 = 4;
 const TAKEN: u8 = 8;
 
 /// What a new request says; the hold id is minted with it.
+#[derive(Clone)]
 pub(crate) struct Wish {
     pub name: Name,
     pub claim: Claim,
     pub ttl: Duration,
+    pub fixed: bool,
     pub max_hold: Option<Duration>,
+    pub at_least: Duration,
     pub wait: bool,
     pub note: Arc<str>,
 }
@@ -60,52 +61,47 @@ impl Request {
         Self::make(wish, hold, floor, None)
     }
     fn make(wish: Wish, hold: HoldId, floor: Option<Token>, root: Option<Self>) -> Self {
-        let Wish { name, claim, ttl, max_hold, wait, note } = wish;
         let (flags, changed, ends) = (AtomicU8::new(0), Notify::new(), AtomicU64::new(0));
         let course = Mutex::default();
-        Self(Arc::new(Inner {
-            name,
-            claim,
-            ttl,
-            max_hold,
-            wait,
-            note,
-            hold,
-            floor,
-            ends,
-            root,
-            flags,
-            changed,
-            course,
-        }))
+        Self(Arc::new(Inner { wish, hold, floor, ends, root, flags, changed, course }))
     }
     fn root(&self) -> &Inner {
         self.0.root.as_ref().map_or(&self.0, |root| &root.0)
     }
     /// What to lock.
     pub fn name(&self) -> &Name {
-        &self.0.name
+        &self.0.wish.name
     }
     /// How.
     pub fn claim(&self) -> Claim {
-        self.0.claim
+        self.0.wish.claim
     }
-    /// How long the hold is good without a renewal, for life.
+    /// How long the hold is good without a renewal.
     pub fn ttl(&self) -> Duration {
-        self.0.ttl
+        self.0.wish.ttl
+    }
+    /// The lease is never renewed, only extended by its holder's own wish: it ends `ttl` after the grant. Where holds live with
+    /// a session, whose heartbeats go on, the engine ends it then, and answers `Lease::Own`.
+    pub fn is_fixed(&self) -> bool {
+        self.0.wish.fixed
+    }
+    /// So long after its grant it is not free, even if its holder's process or session ends before. Core delays the release by
+    /// itself and `ttl` is no less: only an engine that frees the holds of dead sessions at once has to do anything.
+    pub fn at_least(&self) -> Duration {
+        self.0.wish.at_least
     }
     /// For how long it may be held at all. A session's engine stores an end of `grant + max_hold + ttl`, since there the
     /// session's heartbeats for other holds would keep it alive (SAFETY G5).
     pub fn max_hold(&self) -> Option<Duration> {
-        self.0.max_hold
+        self.0.wish.max_hold
     }
     /// Queue when it is taken, until stopped; else answer `Busy` at once.
     pub fn wait(&self) -> bool {
-        self.0.wait
+        self.0.wish.wait
     }
     /// What the holder says of itself.
     pub fn note(&self) -> &Arc<str> {
-        &self.0.note
+        &self.0.wish.note
     }
     /// Under which id (SAFETY A1).
     pub fn hold(&self) -> HoldId {
@@ -114,6 +110,15 @@ impl Request {
     /// The token must be greater than this (SAFETY T1).
     pub fn floor(&self) -> Option<Token> {
         self.0.floor
+    }
+
+    /// The error for a name that is another kind of lock, alive (SAFETY K1): the same words on every engine.
+    pub fn other_kind(&self, now: Kind) -> Error {
+        other_kind("lock", self.name(), self.claim().kind(), now)
+    }
+    /// The error for a semaphore that has another size (SAFETY K4).
+    pub fn other_capacity(&self, now: u32) -> Error {
+        other_capacity("lock", self.name(), self.claim().capacity().unwrap_or(0), now)
     }
 
     /// Opens the window of one command that may create a record: `now + window` is its end, after which it must not take
@@ -168,11 +173,8 @@ impl Request {
         if self.is(STOPPED) {
             return None;
         }
-        let Inner { name, claim, ttl, max_hold, wait, note, .. } = &*self.0;
-        let (name, note) = (name.clone(), note.clone());
-        let wish = Wish { name, claim: *claim, ttl: *ttl, max_hold: *max_hold, wait: *wait, note };
         let root = self.0.root.clone().unwrap_or_else(|| self.clone());
-        let next = Self::make(wish, hold, floor, Some(root));
+        let next = Self::make(self.0.wish.clone(), hold, floor, Some(root));
         course.current = Some(next.clone());
         self.root().flags.fetch_and(!SETTLED, AcqRel);
         Some(next)
@@ -229,8 +231,17 @@ impl Request {
         }
     }
 }
+pub(crate) fn other_kind(operation: &'static str, name: &Name, wanted: Kind, now: Kind) -> Error {
+    let other = Error::new(ErrorKind::KindMismatch, operation, format!("it is a {now} now, not a {wanted}"));
+    other.with("name", name).hint("use another name: a name has one kind of lock")
+}
+pub(crate) fn other_capacity(operation: &'static str, name: &Name, wanted: u32, now: u32) -> Error {
+    let other = format!("the semaphore has {now} permits, not {wanted}");
+    let way_out = format!("all its users name the same number; Semaphore::resize({now}, {wanted}) changes it for all");
+    Error::new(ErrorKind::CapacityMismatch, operation, other).with("name", name).hint(way_out)
+}
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Request({} {:?} {})", self.0.claim, self.0.name.as_str(), self.hold())
+        write!(f, "Request({} {:?} {})", self.claim(), self.name().as_str(), self.hold())
     }
 }

@@ -83,8 +83,10 @@ pub struct Waiter {
 pub struct Status {
     /// Which.
     pub name: Name,
-    /// Its kind, while somebody holds it or waits for it.
+    /// Its kind, while somebody holds it or waits for it, or while a cell of this name has a value.
     pub kind: Option<Kind>,
+    /// The size of a semaphore, where one is stored.
+    pub capacity: Option<u32>,
     /// Those who hold it.
     pub holders: Vec<Holder>,
     /// Those who wait, first come first.
@@ -95,11 +97,23 @@ pub struct Status {
 impl Status {
     /// Nobody holds it and nobody waits.
     pub fn free(name: Name) -> Self {
-        Self { name, kind: None, holders: Vec::new(), waiters: Vec::new(), last_token: None }
+        Self { name, kind: None, capacity: None, holders: Vec::new(), waiters: Vec::new(), last_token: None }
     }
     /// Somebody holds it.
     pub fn is_held(&self) -> bool {
         !self.holders.is_empty()
+    }
+    /// The one who holds it alone, if that is so: its token is the newest there is.
+    pub fn exclusive(&self) -> Option<&Holder> {
+        self.holders.first().filter(|holder| holder.claim.is_exclusive())
+    }
+    /// The permits that are taken.
+    pub fn taken(&self) -> u64 {
+        self.holders.iter().map(|holder| u64::from(holder.claim.take())).sum()
+    }
+    /// The permits that are free, of a semaphore whose size is stored.
+    pub fn free_permits(&self) -> Option<u64> {
+        self.capacity.map(|size| u64::from(size).saturating_sub(self.taken()))
     }
 }
 

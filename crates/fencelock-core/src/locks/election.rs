@@ -1,0 +1,210 @@
+//! One leader, and those who want to know who it is.
+use super::{Options, options::options};
+use crate::{
+    attempt::{Acquire, Claimed, Try},
+    client::Core,
+    error::Result,
+    guard::{Guard, Held},
+    types::{Claim, Name, Status, Token},
+};
+use std::{fmt, ops::Deref, sync::Arc, time::Duration};
+
+/// An election of a name: a mutex whose note is the candidate. Who has it leads, and its token numbers the term.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencelock_core::Error> {
+/// # use std::{sync::Arc, time::Duration};
+/// # let engine = fencelock_core::memory::MemoryEngine::new();
+/// # let client = fencelock_core::Client::builder(Arc::new(engine)).build()?;
+/// let election = client.election("scheduler");
+/// let mut observer = election.observe();
+/// assert!(observer.changed().await?.is_none());        // nobody leads yet
+///
+/// let term = election.campaign("node-1").await?;
+/// let leader = observer.changed().await?.expect("node-1 leads");
+/// assert_eq!((&*leader.candidate, leader.term), ("node-1", term.token()));
+/// term.run(async { /* schedule, and write with the term's token */ }).await?;
+/// term.resign().await?;
+/// assert!(election.leader().await?.is_none());
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Election(Options);
+impl Election {
+    pub(crate) fn new(options: Options) -> Self {
+        Self(options)
+    }
+    options!();
+    options!(owner);
+
+    fn of(&self, candidate: impl Into<Arc<str>>) -> Options {
+        let mut options = self.0.clone();
+        options.note = candidate.into();
+        options
+    }
+    /// Waits until it leads. Candidates lead in the order they came.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    ///
+    /// # Cancel safety
+    /// See [`Acquire`]: dropping it leaves nothing behind.
+    pub fn campaign(&self, candidate: impl Into<Arc<str>>) -> Acquire<Term> {
+        self.of(candidate).wait(Claim::Mutex)
+    }
+    /// Leads if nobody does and nobody waits; else says who is in the way.
+    ///
+    /// # Errors
+    /// As [`campaign`](Self::campaign).
+    ///
+    /// # Cancel safety
+    /// See [`Acquire`]: dropping it leaves nothing behind.
+    pub fn try_campaign(&self, candidate: impl Into<Arc<str>>) -> Acquire<Try<Term>> {
+        self.of(candidate).attempt(Claim::Mutex, None)
+    }
+    /// Waits for at most `patience`; then says who is in the way.
+    ///
+    /// # Errors
+    /// As [`campaign`](Self::campaign).
+    ///
+    /// # Cancel safety
+    /// See [`Acquire`]: dropping it leaves nothing behind.
+    pub fn try_campaign_for(&self, candidate: impl Into<Arc<str>>, patience: Duration) -> Acquire<Try<Term>> {
+        self.of(candidate).attempt(Claim::Mutex, Some(patience))
+    }
+    /// Who leads now.
+    ///
+    /// # Errors
+    /// `InvalidName`, or what the engine says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn leader(&self) -> Result<Option<Leader>> {
+        let core = &self.0.core;
+        core.ready("leader")?;
+        let (name, engine) = (self.0.name()?, core.engine().clone());
+        let status = core.on_runtime(async move { engine.inspect(&name).await }).await?;
+        Ok(Leader::of(&status))
+    }
+    /// Watches who leads.
+    pub fn observe(&self) -> Observer {
+        Observer { core: self.0.core.clone(), name: self.0.name(), seen: None, newest: None }
+    }
+}
+
+/// Somebody who leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leader {
+    /// What it calls itself. Text of another machine: strip control characters before a terminal sees it.
+    pub candidate: Arc<str>,
+    /// The fencing token of its term: rises from term to term.
+    pub term: Token,
+    /// On which host.
+    pub host: Arc<str>,
+    /// Which process.
+    pub pid: u32,
+    /// For how long.
+    pub leads_for: Duration,
+}
+impl Leader {
+    fn of(status: &Status) -> Option<Self> {
+        let holder = status.exclusive()?.clone();
+        let (candidate, term, leads_for) = (holder.note, holder.token, holder.held_for);
+        Some(Self { candidate, term, host: holder.host, pid: holder.pid, leads_for })
+    }
+}
+
+/// A term: as long as it is held, this candidate leads. Dropping it resigns.
+#[derive(Debug)]
+#[must_use = "if unused it resigns at once"]
+pub struct Term(Guard);
+impl Term {
+    /// Lets the next candidate lead.
+    ///
+    /// # Errors
+    /// As [`Guard::release`].
+    ///
+    /// # Cancel safety
+    /// If dropped the keeper goes on with it.
+    pub async fn resign(self) -> Result<()> {
+        self.0.release().await
+    }
+}
+impl Deref for Term {
+    type Target = Guard;
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
+impl crate::attempt::sealed::Sealed for Term {}
+impl Claimed for Term {
+    fn from_held(held: Result<Try<Held>>) -> Result<Self> {
+        Guard::from_held(held).map(Self)
+    }
+}
+impl Claimed for Try<Term> {
+    fn from_held(held: Result<Try<Held>>) -> Result<Self> {
+        Ok(Try::<Guard>::from_held(held)?.map(Term))
+    }
+}
+
+/// Watches an election. What it tells never goes back; terms may be skipped.
+pub struct Observer {
+    core: Arc<Core>,
+    name: Result<Name>,
+    /// What was told last; `None` before the first time.
+    seen: Option<Option<Token>>,
+    /// The newest term that was told, also when nobody leads any more.
+    newest: Option<Token>,
+}
+impl Observer {
+    /// Who leads, at once; then, each time, when that has changed. `None`: nobody.
+    ///
+    /// # Errors
+    /// `InvalidName`, or what the engine says: ask again.
+    ///
+    /// # Cancel safety
+    /// Drop it and ask again: nothing is missed but what has passed.
+    pub async fn changed(&mut self) -> Result<Option<Leader>> {
+        loop {
+            self.core.ready("observe")?;
+            let name = match &self.name {
+                Ok(name) => name.clone(),
+                Err(_) => {
+                    return Err(std::mem::replace(&mut self.name, Name::new(""))
+                        .err()
+                        .unwrap_or_else(|| unreachable!()));
+                }
+            };
+            let (engine, seen) = (self.core.engine().clone(), self.seen);
+            let look = async move {
+                match seen {
+                    None => engine.inspect(&name).await,
+                    Some(seen) => engine.observe(&name, seen).await,
+                }
+            };
+            let leader = Leader::of(&self.core.on_runtime(look).await?);
+            // A replica that lags may tell of a term that is over (SAFETY E9).
+            let stale = |term: Token| {
+                self.newest.is_some_and(|newest| term < newest || (term == newest && self.seen == Some(None)))
+            };
+            match &leader {
+                Some(leader) if stale(leader.term) => {
+                    self.core.pause(Duration::from_millis(50)).await;
+                    continue;
+                }
+                Some(leader) => self.newest = Some(leader.term),
+                None => {}
+            }
+            let now = leader.as_ref().map(|leader| leader.term);
+            if self.seen.replace(now) != Some(now) {
+                return Ok(leader);
+            }
+        }
+    }
+}
+impl fmt::Debug for Observer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Observer({:?}, {:?})", self.name, self.newest)
+    }
+}
