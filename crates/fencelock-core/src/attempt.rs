@@ -3,10 +3,12 @@ use crate::{
     client::Core,
     clock::Moment,
     error::{Error, ErrorKind, Result},
+    gate::through,
     guard::{Guard, Held, SharedGuard},
     hold::{Hold, Since},
     keeper::Job,
     locks::Owner,
+    mutants::{Mutant, lives},
     turns::{Entry, Turn},
     types::{Busy, Claim, Grant, Lease, LossReason, Outcome, Renewed, Request},
 };
@@ -168,7 +170,7 @@ impl<A: Claimed> Future for Acquire<A> {
                     let (tx, rx) = oneshot::channel();
                     let task = deliver(attempt, tx);
                     match tokio::runtime::Handle::try_current() {
-                        Ok(runtime) => drop(runtime.spawn(task)),
+                        Ok(runtime) => drop(runtime.spawn(through(this.core.keeper().gate.clone(), task))),
                         Err(_) => this.core.host.job(Job::Run(Box::pin(task))),
                     }
                     this.stage = Stage::Task(request, rx);
@@ -477,7 +479,13 @@ async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Resu
     let (keeper, info) = (core.keeper(), core.engine().info());
     let since = match grant.lease {
         Lease::Own { sent_at } => Since::Own(AtomicU64::new(sent_at.as_nanos())),
-        Lease::Session(id) => Since::Session(keeper.session(id)),
+        Lease::Session(id) => {
+            let session = keeper.session(id);
+            if lives(Mutant::SessionFromAcquire) {
+                session.alive(keeper.clock.now());
+            }
+            Since::Session(session)
+        }
     };
     let clock = keeper.clock.clone();
     let hold = Arc::new(Hold::new(grant, since, request, &info.capabilities, clock));

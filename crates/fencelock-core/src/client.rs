@@ -5,6 +5,7 @@ use crate::{
     engine::Engine,
     error::{Error, ErrorKind, Result},
     floors::Floors,
+    gate::Gate,
     guard::{Guard, Held, SharedGuard},
     keeper::{Host, Job, Keeper},
     locks::{Cell, Election, Mutex, Options, Owner, RwLock, Semaphore},
@@ -153,8 +154,16 @@ pub struct ClientBuilder {
     clock: Arc<dyn Clock>,
     here: bool,
     seed: Option<u64>,
+    gate: Option<Gate>,
 }
 impl ClientBuilder {
+    /// Everything that the client does by itself goes through this gate: for tests of paused processes. Goes with
+    /// [`keeper_here`](Self::keeper_here); what you do with the client goes through it by your own hand.
+    #[must_use]
+    pub fn gate(mut self, gate: Gate) -> Self {
+        self.gate = Some(gate);
+        self
+    }
     /// Hold ids follow from this number, so that a simulation can be repeated. Each client of a store needs one of its own.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -192,7 +201,7 @@ impl ClientBuilder {
         Ok(Client { core: Arc::new(made?) })
     }
     fn core(self) -> Result<Core> {
-        let host = Host::new(self.engine, self.clock, self.here)?;
+        let host = Host::new(self.engine, self.clock, self.here, self.gate)?;
         let (turns, floors, minter) = (Turns::default(), Floors::default(), Minter::new(self.seed)?);
         Ok(Core { host, turns, floors, minter, closed: AtomicBool::new(false) })
     }
@@ -201,7 +210,7 @@ impl ClientBuilder {
 impl Client {
     /// For an engine in hand; `fencelock::connect` makes one from a URL.
     pub fn builder(engine: Arc<dyn Engine>) -> ClientBuilder {
-        ClientBuilder { engine, clock: Arc::new(BootClock), here: false, seed: None }
+        ClientBuilder { engine, clock: Arc::new(BootClock), here: false, seed: None, gate: None }
     }
     /// A mutex of this name. Nothing is sent, and nothing is checked, before the first await.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {

@@ -1,6 +1,7 @@
 //! One hold: `Held → Suspect → Lost | Released`, and until when it is good.
 use crate::{
     clock::{Clock, Moment},
+    mutants::{Mutant, lives},
     types::{Capabilities, Claim, Grant, LossReason, Request, Wish},
 };
 use std::{
@@ -155,6 +156,9 @@ pub(crate) enum Leave {
 }
 /// The part of a ttl that is trusted: less the drift of two clocks and the margin (SAFETY G3).
 fn trusted(ttl: Duration, can: &Capabilities) -> Duration {
+    if lives(Mutant::DriftIgnored) {
+        return ttl;
+    }
     ttl.saturating_sub(ttl.mul_f64(can.drift) + MARGIN)
 }
 
@@ -182,7 +186,11 @@ impl Hold {
         let trusted = trusted(grant.ttl, can);
         let now = clock.now();
         let limit = request.max_hold().map_or(Moment::FAR, |d| now + d);
-        let not_before = if request.at_least().is_zero() { Moment::ZERO } else { now + request.at_least() };
+        let not_before = if request.at_least().is_zero() || lives(Mutant::AtLeastIgnored) {
+            Moment::ZERO
+        } else {
+            now + request.at_least()
+        };
         let entries = AtomicU64::new(if grant.claim.is_exclusive() { ALONE } else { SHARED });
         let (fixed, downgraded) = (request.is_fixed(), AtomicBool::new(false));
         let (life, changed) = (AtomicU8::new(Life::Held.code()), Notify::new());
@@ -234,7 +242,7 @@ impl Hold {
 
     /// Another guard on it, if it is still good and has one that allows this one beside it.
     pub(crate) fn enter(&self, claim: Claim) -> Enter {
-        if !self.is_valid() {
+        if !self.is_valid() && !lives(Mutant::ReentersLost) {
             return Enter::Over;
         }
         let one = if claim.is_exclusive() { ALONE } else { SHARED };
@@ -314,7 +322,7 @@ impl Hold {
     /// validity changes nothing, for the loss may have been told already.
     pub(crate) fn extend(&self, sent_at: Moment) {
         if let Since::Own(at) = &self.since
-            && self.is_valid()
+            && (self.is_valid() || lives(Mutant::LateRenewalRevives))
         {
             at.fetch_max(sent_at.as_nanos(), AcqRel);
             let (late, calm) = (Life::Suspect.code(), Life::Held.code());
@@ -363,6 +371,9 @@ impl Hold {
     /// When its loss is told: before the validity ends, so that whoever listens hears of it in time.
     fn told_at(&self) -> Moment {
         let early = Duration::from_millis(10).max(self.grant.ttl / 50);
+        if lives(Mutant::LossToldLate) {
+            return self.sent_at() + self.grant.ttl + early;
+        }
         self.sent_at() + self.trusted.saturating_sub(early)
     }
     /// Ends it and tells. Only the first end counts; true if it was this one.

@@ -3,27 +3,37 @@
 //!
 //! The rules that make it safe have names (`SAFETY G1` …): `docs/design/safety.md` lists them.
 mod attempt;
+mod chaos;
 mod client;
 mod clock;
 mod engine;
 mod error;
 mod floors;
+mod gate;
 mod guard;
 mod hold;
 mod keeper;
 mod locks;
 pub mod memory;
+#[cfg(feature = "mutants")]
+#[doc(hidden)]
+pub mod mutants;
+#[cfg(not(feature = "mutants"))]
+mod mutants;
 mod os;
+pub mod testing;
 mod ticket;
 mod turns;
 mod types;
 pub mod url;
 
 pub use attempt::{Acquire, Claimed, Try};
+pub use chaos::{Chaos, Operation};
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
 pub use engine::{Cells, Engine};
 pub use error::{Error, ErrorKind, Result};
+pub use gate::Gate;
 pub use guard::{Guard, Held, SharedGuard};
 pub use keeper::Reports;
 pub use locks::{

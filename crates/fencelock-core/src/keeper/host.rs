@@ -4,6 +4,7 @@ use crate::{
     clock::Clock,
     engine::Engine,
     error::{Error, ErrorKind, Result},
+    gate::{Gate, through},
     os::Alarm,
 };
 use std::{
@@ -31,14 +32,14 @@ pub(crate) struct Host {
     pid: u32,
 }
 impl Host {
-    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, here: bool) -> Result<Self> {
+    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, here: bool, gate: Option<Gate>) -> Result<Self> {
         let bell = if here {
             Bell::Task(Notify::new())
         } else {
             let no_alarm = |e| Error::new(ErrorKind::Unreachable, "connect", "no timer to be had").because(e);
             Bell::Thread(Alarm::new().map_err(no_alarm)?)
         };
-        let keeper = Keeper::new(engine, clock, bell);
+        let keeper = Keeper::new(engine, clock, bell, gate);
         let (jobs, inbox) = mpsc::unbounded_channel();
         let (started, thread) = (OnceLock::new(), Arc::default());
         let pid = std::process::id();
@@ -55,6 +56,7 @@ impl Host {
         let Some(inbox) = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
         let (keeper, late) = (self.keeper.clone(), self.jobs.downgrade());
         let open = Arc::new(AtomicBool::new(true));
+        let gate = keeper.gate.clone();
         let (watched, still) = (keeper.clone(), open.clone());
         let serve = async move {
             keeper.clone().serve(inbox).await;
@@ -62,8 +64,8 @@ impl Host {
             keeper.losses.bell.ring();
         };
         if self.here {
-            tokio::spawn(watch_here(watched, late, still));
-            tokio::spawn(serve);
+            tokio::spawn(through(watched.gate.clone(), watch_here(watched, late, still)));
+            tokio::spawn(through(gate, serve));
             return Ok(());
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -4,8 +4,10 @@ use crate::{
     attempt::Attempt,
     clock::Moment,
     error::ErrorKind,
+    gate::through,
     guard::downgrade,
     hold::{Hold, Life},
+    mutants::{Mutant, lives},
     types::{LossReason, Request},
 };
 use std::{
@@ -45,7 +47,7 @@ pub(crate) enum Job {
 impl Keeper {
     /// Until `Close`, or until nobody can send a job any more.
     pub(super) async fn serve(self: Arc<Self>, mut inbox: mpsc::UnboundedReceiver<Job>) {
-        let attend = tokio::spawn(self.clone().attend());
+        let attend = tokio::spawn(through(self.gate.clone(), self.clone().attend()));
         let mut mending = JoinSet::new();
         let mut others = JoinSet::new();
         // Those that stay taken for a while (`at_least`). When the client ends, their leases run out by themselves.
@@ -72,15 +74,15 @@ impl Keeper {
                     Some(Job::Downgrade(hold)) => {
                         let keeper = self.clone();
                         // Not done, it stays a writer's: that lets in fewer, not more.
-                        others.spawn(async move { drop(downgrade(&keeper, &hold).await) });
+                        self.run_in(&mut others, async move { drop(downgrade(&keeper, &hold).await) });
                     },
                     Some(Job::Release(hold)) if self.clock.now() < hold.not_before => {
-                        drop(late.spawn(self.clone().release(hold)));
+                        self.run_in(&mut late, self.clone().release(hold));
                     }
-                    Some(Job::Release(hold)) => drop(mending.spawn(self.clone().release(hold))),
-                    Some(Job::Undo { request, running }) => drop(mending.spawn(self.clone().undo(request, running))),
-                    Some(Job::Adopt(attempt)) => drop(mending.spawn(async move { drop(timeout(PATIENCE, attempt).await) })),
-                    Some(Job::Run(future)) => drop(others.spawn(future)),
+                    Some(Job::Release(hold)) => self.run_in(&mut mending, self.clone().release(hold)),
+                    Some(Job::Undo { request, running }) => self.run_in(&mut mending, self.clone().undo(request, running)),
+                    Some(Job::Adopt(attempt)) => self.run_in(&mut mending, async move { drop(timeout(PATIENCE, attempt).await) }),
+                    Some(Job::Run(future)) => self.run_in(&mut others, future),
                     Some(Job::Close(done)) => {
                         closing.push(done);
                         self.closing.store(true, Release);
@@ -106,8 +108,11 @@ impl Keeper {
     fn renew_due(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let due = self.renewals.due(self.clock.now());
         for chunk in due.chunks(self.engine.info().capabilities.renew_batch.max(1)) {
-            tasks.spawn(self.clone().renew(chunk.to_vec()));
+            self.run_in(tasks, self.clone().renew(chunk.to_vec()));
         }
+    }
+    fn run_in(&self, tasks: &mut JoinSet<()>, task: impl Future<Output = ()> + Send + 'static) {
+        tasks.spawn(through(self.gate.clone(), task));
     }
     async fn attend(self: Arc<Self>) {
         let reports = Reports(self.clone());
@@ -137,7 +142,8 @@ impl Keeper {
     /// After a loss by the clock: a renewal that was on its way may have extended what nobody holds any more, and would lock
     /// everybody out (SAFETY G4). Not before the lease's own end: until then the old holder may still be winding up.
     pub(super) fn lapsed(self: Arc<Self>, hold: Arc<Hold>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
-        matches!(hold.life(), Life::Lost(LossReason::Expired | LossReason::Unreachable)).then(|| {
+        let lapsed = matches!(hold.life(), Life::Lost(LossReason::Expired | LossReason::Unreachable));
+        (lapsed && !lives(Mutant::NoReleaseAfterLapse)).then(|| {
             Box::pin(async move {
                 sleep(self.clock.now().until(hold.ends_by())).await;
                 self.release(hold).await;
@@ -157,7 +163,7 @@ impl Keeper {
         // The first one may have overtaken a command that was still on the way.
         loop {
             let rest = self.clock.now().until(request.ends());
-            if rest.is_zero() {
+            if rest.is_zero() || lives(Mutant::UndoBeforeAttempt) {
                 break;
             }
             sleep(rest + Duration::from_millis(1)).await;

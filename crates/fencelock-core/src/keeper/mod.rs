@@ -15,7 +15,9 @@ pub(crate) use losses::Losses;
 use crate::{
     clock::Clock,
     engine::Engine,
+    gate::Gate,
     hold::{Hold, Session},
+    mutants::{Mutant, lives},
     os::Alarm,
     types::{Event, Grant, Renewed, SessionId, Spread},
 };
@@ -52,6 +54,8 @@ pub(crate) struct Keeper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) losses: Losses,
     renewals: Renewals,
+    /// Where its tasks go through.
+    pub(crate) gate: Option<Gate>,
     sessions: Mutex<HashMap<SessionId, Arc<Session>, BuildHasherDefault<Spread>>>,
     /// The client is being closed: nothing is tried for longer than it must.
     closing: AtomicBool,
@@ -73,13 +77,14 @@ impl fmt::Debug for Reports {
 }
 
 impl Keeper {
-    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, bell: Bell) -> Arc<Self> {
+    pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, bell: Bell, gate: Option<Gate>) -> Arc<Self> {
         let (losses, renewals) = (Losses::new(bell), Renewals::default());
-        Arc::new(Self { engine, clock, losses, renewals, sessions: Mutex::default(), closing: AtomicBool::new(false) })
+        let (sessions, closing) = (Mutex::default(), AtomicBool::new(false));
+        Arc::new(Self { engine, clock, losses, renewals, gate, sessions, closing })
     }
     /// Starts to renew a hold, where core does that.
     pub(crate) fn tend(&self, hold: &Arc<Hold>) {
-        if hold.is_own() && !hold.fixed {
+        if hold.is_own() && (!hold.fixed || lives(Mutant::FixedIsRenewed)) {
             self.renewals.put(hold.clone(), hold.renew_at());
         }
     }
@@ -128,7 +133,7 @@ impl Keeper {
         let wanted = |hold: &Arc<Hold>| {
             let grant = hold.grant_now().into_owned();
             // A fixed lease is only looked at: a renewal by nothing.
-            if hold.fixed { Grant { ttl: Duration::ZERO, ..grant } } else { grant }
+            if hold.fixed && !lives(Mutant::FixedIsRenewed) { Grant { ttl: Duration::ZERO, ..grant } } else { grant }
         };
         let grants: Vec<_> = holds.iter().map(wanted).collect();
         // One that hangs must not keep the next one from being tried.
@@ -141,7 +146,7 @@ impl Keeper {
                 continue;
             }
             match answer {
-                Renewed::Extended { .. } if hold.fixed => {}
+                Renewed::Extended { .. } if hold.fixed && !lives(Mutant::FixedIsRenewed) => {}
                 Renewed::Extended { sent_at } => {
                     hold.extend(sent_at);
                     let at = hold.renew_at();

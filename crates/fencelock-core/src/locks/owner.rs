@@ -66,8 +66,10 @@ impl Owner {
     }
     /// Enters the hold that it has, or gets one. One of its tasks at a time: the others find what it got.
     pub(crate) async fn enter(self, core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Answer {
+        // Dropped after the slot: then it can see that nobody else has it.
+        let mut inside = Inside { owner: &self, name: request.name(), slot: None };
         let slot = self.slots().entry(request.name().clone()).or_default().clone();
-        let mut inside = Inside { owner: &self, name: request.name(), slot: slot.clone().try_lock_owned().ok() };
+        inside.slot = slot.clone().try_lock_owned().ok();
         if inside.slot.is_none() {
             let busy = |request: &Request| {
                 request.settle();

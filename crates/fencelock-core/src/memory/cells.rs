@@ -2,6 +2,7 @@
 use super::server::{Record, State};
 use crate::{
     clock::Moment,
+    mutants::{Mutant, lives},
     types::{Conflict, HoldId, Kind, Name, Version, Versioned},
 };
 use std::{collections::VecDeque, sync::Arc, time::Duration};
@@ -40,7 +41,9 @@ impl State {
         while cell.writes.front().is_some_and(|(at, ..)| *at + REMEMBERED <= now) {
             cell.writes.pop_front();
         }
-        if let Some((.., version)) = cell.writes.iter().find(|(_, write, _)| *write == nonce) {
+        if let Some((.., version)) =
+            cell.writes.iter().find(|(_, write, _)| *write == nonce && !lives(Mutant::NonceIgnored))
+        {
             return Ok(Ok(Version::new(*version)));
         }
         if cell.version != expected.get() {

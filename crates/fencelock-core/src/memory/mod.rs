@@ -2,6 +2,7 @@
 //! [`Link`] that is slow and loses replies; with leases of its own, or with sessions.
 mod cells;
 mod link;
+mod pushes;
 mod server;
 
 pub use link::Link;
@@ -12,6 +13,7 @@ use crate::{
     engine::{Cells, Engine},
     error::{Error, ErrorKind, Result},
     keeper::Reports,
+    mutants::{Mutant, lives},
     types::{
         Capabilities, Conflict, EngineInfo, Event, Fencing, Grant, HoldId, Identity, Kind, Lease, Listing, LossReason,
         Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status, TakenAway, Token, Version,
@@ -225,7 +227,12 @@ impl Engine for MemoryEngine {
             let (name, sent_at) = (request.name().clone(), self.server.now());
             let answer = if queued {
                 let hold = request.hold();
-                self.call(move |state, now| state.refresh(&name, hold, now)).await
+                let (who, creates) = (self.claimant(request, session), lives(Mutant::HeartbeatThatCreates));
+                self.call(move |state, now| match state.refresh(&name, hold, now) {
+                    Entered::Unknown if creates => state.enter(&name, who, true, Moment::FAR, now),
+                    known => known,
+                })
+                .await
             } else {
                 let Some(ends) = request.open(sent_at, self.window()) else {
                     return Ok(Outcome::Busy(request_busy(request)));
@@ -241,6 +248,7 @@ impl Engine for MemoryEngine {
                     return Ok(Outcome::Displaced);
                 }
                 Ok(Entered::Granted(token)) => {
+                    let sent_at = if lives(Mutant::TtlFromReply) { self.server.now() } else { sent_at };
                     let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
                     return Ok(Outcome::Granted(self.grant(request, token, lease)));
                 }
@@ -250,7 +258,12 @@ impl Engine for MemoryEngine {
                 Ok(Entered::Queued(busy, wake, ends)) => {
                     (queued, misses) = (true, 0);
                     request.queued(busy.clone());
-                    let nap = self.server.now().until(ends).clamp(Duration::from_millis(1), HEARTBEAT);
+                    let heartbeat = match () {
+                        () if lives(Mutant::NoWakeUp) => Duration::from_secs(60),
+                        () if lives(Mutant::HeartbeatTooSeldom) => Duration::from_millis(2_500),
+                        () => HEARTBEAT,
+                    };
+                    let nap = self.server.now().until(ends).clamp(Duration::from_millis(1), heartbeat);
                     tokio::select! {
                         biased;
                         () = request.stopped() => return Ok(Outcome::Busy(busy)),

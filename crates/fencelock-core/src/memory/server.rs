@@ -1,7 +1,8 @@
 //! The store: linearizable, with leases by its own clock, sessions, and direct hand-off to the first waiter.
-use super::cells::Cell;
+use super::{cells::Cell, pushes::Pushes};
 use crate::{
     clock::{Clock, Moment},
+    mutants::{Mutant, lives},
     types::{
         Busy, Claim, EngineId, Event, HoldId, Holder, Identity, Kind, Listing, LossReason, Name, Page, Released,
         SessionId, Status, Token, Waiter,
@@ -32,6 +33,7 @@ pub(super) struct State {
     sessions: HashMap<SessionId, Moment>,
     voices: HashMap<u64, mpsc::UnboundedSender<Event>>,
     wall: Wall,
+    pushes: Pushes,
     last_id: u64,
 }
 /// The wall clock: what tokens are made of (SAFETY T1).
@@ -126,6 +128,10 @@ impl MemoryServer {
             state.wall = Wall::Simulated(micros.saturating_sub(since));
         });
     }
+    /// This part of the pushes, by which waiters hear that their turn has come, never arrives.
+    pub fn lose_pushes(&self, part: f64, seed: u64) {
+        self.act(|state, _| state.pushes = Pushes::lossy(part, seed));
+    }
     /// Every record, as a replica has them that lags.
     pub fn snapshot(&self) -> Snapshot {
         self.act(|state, _| Snapshot(state.records.clone()))
@@ -144,9 +150,9 @@ impl MemoryServer {
     pub fn census(&self) -> (usize, usize) {
         self.act(|state, now| {
             let clock = state.wall.micros(now);
-            let State { records, sessions, voices, .. } = state;
+            let State { records, sessions, voices, pushes, .. } = state;
             records.values_mut().fold((0, 0), |(held, queued), record| {
-                record.settle(now, sessions, voices, clock);
+                record.settle(now, sessions, voices, clock, pushes);
                 (held + record.holders.len(), queued + record.queue.len())
             })
         })
@@ -211,6 +217,14 @@ impl Record {
     /// *Invariant (SAFETY T1):* greater than every token before, than the floor, and no less than the clock; a floor that is
     /// above both the fence and tomorrow is somebody's mistake and is ignored.
     fn mint(&mut self, floor: Option<Token>, clock: i64) -> Token {
+        if lives(Mutant::RelativeTokenJump) {
+            self.fence += if self.fence == 0 { 1 << 20 } else { 1 };
+            return Token::new(self.fence).unwrap_or_else(|| unreachable!("it rises"));
+        }
+        if lives(Mutant::TokenOutsideTheStep) {
+            self.fence = floor.map_or(0, Token::get) + 1;
+            return Token::new(self.fence).unwrap_or_else(|| unreachable!("it is positive"));
+        }
         let sane = |floor: i64| floor <= self.fence || floor <= clock + 86_400_000_000;
         let floor = floor.map(Token::get).filter(|floor| sane(*floor)).unwrap_or(0);
         self.fence = (self.fence + 1).max(clock).max(floor + 1);
@@ -229,6 +243,7 @@ impl Record {
         sessions: &HashMap<SessionId, Moment>,
         voices: &HashMap<u64, mpsc::UnboundedSender<Event>>,
         clock: i64,
+        pushes: &mut Pushes,
     ) {
         let held = self.holders.len();
         self.holders.retain(|holding| holding.ends(sessions) > now);
@@ -250,7 +265,9 @@ impl Record {
             if let Some(Waiting { who, wake, .. }) = self.queue.pop_front() {
                 let lease = who.ttl.min(GRANT_LEASE);
                 self.grant(who, now, lease, clock);
-                wake.notify_one();
+                if !pushes.is_lost() {
+                    wake.notify_one();
+                }
             }
         }
         if self.holders.is_empty() && self.queue.is_empty() && self.cell.value.is_none() {
@@ -290,9 +307,9 @@ impl State {
     }
     pub(super) fn settled(&mut self, name: &Name, now: Moment) -> (&mut Record, &HashMap<SessionId, Moment>) {
         let clock = self.wall.micros(now);
-        let Self { records, sessions, voices, .. } = self;
+        let Self { records, sessions, voices, pushes, .. } = self;
         let record = records.entry(name.clone()).or_default();
-        record.settle(now, sessions, voices, clock);
+        record.settle(now, sessions, voices, clock, pushes);
         (record, sessions)
     }
     /// As it is now, if there is such a record.
@@ -327,11 +344,14 @@ impl State {
             _ => {}
         }
         match (record.capacity, who.claim.capacity()) {
-            (Some(size), Some(wanted)) if size != wanted => return Entered::OtherCapacity(size),
+            (Some(size), Some(wanted)) if size != wanted && !lives(Mutant::CapacityOverwritten) => {
+                return Entered::OtherCapacity(size);
+            }
             (_, wanted) => record.capacity = wanted,
         }
         record.kind = Some(who.claim.kind());
-        if record.queue.is_empty() && record.fits(who.claim) {
+        let passes = lives(Mutant::ReaderOvertakes) && who.claim == Claim::Read;
+        if (record.queue.is_empty() || passes) && record.fits(who.claim) {
             let ttl = who.ttl;
             return Entered::Granted(record.grant(who, now, ttl, clock));
         }
@@ -350,7 +370,8 @@ impl State {
     }
     pub(super) fn renew(&mut self, name: &Name, hold: HoldId, token: Token, ttl: Duration, now: Moment) -> bool {
         let Some((record, sessions)) = self.known(name, now) else { return false };
-        let held = record.holders.iter_mut().find(|h| h.who.hold == hold && h.token == token);
+        let any = lives(Mutant::RenewWithoutCompare);
+        let held = record.holders.iter_mut().find(|h| any || h.who.hold == hold && h.token == token);
         held.is_some_and(|holding| {
             holding.until = holding.until.max(now + ttl);
             holding.ends(sessions) > now
@@ -375,13 +396,23 @@ impl State {
                 return Entered::PastEnd;
             }
         }
-        let Some(at) = record.holders.iter().position(|h| (h.who.hold, h.token) == old) else {
+        let at = record.holders.iter().position(|h| (h.who.hold, h.token) == old);
+        if lives(Mutant::TicketTwice) && next.hold != old.0 && at.is_none() {
+            let ttl = next.ttl;
+            return Entered::Granted(record.grant(next, now, ttl, clock));
+        }
+        let Some(at) = at else {
             return Entered::Busy(record.busy(now, sessions, None));
         };
         if next.hold != old.0 {
             record.holders.remove(at);
             let ttl = next.ttl;
             return Entered::Granted(record.grant(next, now, ttl, clock));
+        }
+        if lives(Mutant::DowngradeByRelease) {
+            record.holders.remove(at);
+            self.settled(name, now);
+            return Entered::Granted(old.1);
         }
         let holding = &mut record.holders[at];
         (holding.who.claim, holding.until) = (next.claim, holding.until.max(now + next.ttl));
@@ -416,7 +447,14 @@ impl State {
     pub(super) fn leave(&mut self, name: &Name, hold: HoldId, token: Option<Token>, now: Moment) -> Released {
         let Some((record, sessions)) = self.known(name, now) else { return Released::NotHeld { holder: None } };
         let before = record.holders.len();
-        record.holders.retain(|h| h.who.hold != hold || token.is_some_and(|token| token != h.token));
+        let voice = record.holders.iter().find(|h| h.who.hold == hold).map(|h| h.who.voice);
+        let ours = |h: &Holding| {
+            let exact = h.who.hold == hold && token.is_none_or(|token| token == h.token);
+            exact
+                || lives(Mutant::DeleteWithoutCompare)
+                || lives(Mutant::ReleaseByOwner) && voice.is_none_or(|voice| h.who.voice == voice)
+        };
+        record.holders.retain(|h| !ours(h));
         let had = record.holders.len() < before;
         if token.is_none() {
             record.queue.retain(|waiting| waiting.who.hold != hold);
@@ -449,13 +487,13 @@ impl State {
     }
     pub(super) fn list(&mut self, prefix: &str, page: &Page, now: Moment) -> Listing {
         let clock = self.wall.micros(now);
-        let Self { records, sessions, voices, .. } = self;
+        let Self { records, sessions, voices, pushes, .. } = self;
         let mut listing = Listing::default();
         for (name, record) in records.iter_mut() {
             if !name.as_str().starts_with(prefix) || page.after.as_deref().is_some_and(|after| name.as_str() <= after) {
                 continue;
             }
-            record.settle(now, sessions, voices, clock);
+            record.settle(now, sessions, voices, clock, pushes);
             if record.holders.is_empty() && record.queue.is_empty() {
                 continue;
             }
@@ -501,7 +539,9 @@ impl Record {
     /// in the same step (SAFETY G1).
     fn find(&mut self, hold: HoldId, now: Moment, sessions: &HashMap<SessionId, Moment>) -> Option<Entered> {
         if let Some(holding) = self.holders.iter_mut().find(|holding| holding.who.hold == hold) {
-            holding.until = holding.until.max(now + holding.who.ttl);
+            if !lives(Mutant::ReplayWithoutRebase) || holding.until <= holding.since + GRANT_LEASE {
+                holding.until = holding.until.max(now + holding.who.ttl);
+            }
             return Some(Entered::Granted(holding.token));
         }
         let at = self.queue.iter().position(|waiting| waiting.who.hold == hold)?;

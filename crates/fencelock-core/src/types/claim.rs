@@ -1,4 +1,5 @@
 //! What is claimed.
+use crate::mutants::{Mutant, lives};
 use std::{fmt, str::FromStr, time::Duration};
 
 /// What is claimed of a name. It says the kind of lock too: an engine must know (SAFETY K1).
@@ -71,7 +72,7 @@ impl Claim {
             Self::Mutex | Self::Write => holders.next().is_none(),
             Self::Permits { take, of } => {
                 let taken: u64 = holders.map(|holder| u64::from(holder.take())).sum();
-                taken + u64::from(take) <= u64::from(of)
+                taken + u64::from(take) <= u64::from(of) + u64::from(lives(Mutant::PermitsOffByOne))
             }
             Self::Read => holders.all(|holder| holder == Self::Read),
         }

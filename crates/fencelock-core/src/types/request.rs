@@ -3,6 +3,7 @@ use super::{Busy, Claim, HoldId, Kind, Name, Token};
 use crate::{
     clock::Moment,
     error::{Error, ErrorKind},
+    mutants::{Mutant, lives},
 };
 use std::{
     fmt,
@@ -128,7 +129,7 @@ impl Request {
     /// keeper, which withdraws once more after the latest end it finds, comes after every command that could create.
     pub fn open(&self, now: Moment, window: Duration) -> Option<Moment> {
         let _course = self.course();
-        if self.is(STOPPED) {
+        if self.is(STOPPED) && !lives(Mutant::StopNotOrdered) {
             return None;
         }
         let ends = now + window;

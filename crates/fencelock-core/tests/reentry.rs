@@ -1,0 +1,124 @@
+//! Story: an owner is a handle and not a thread: its tasks enter each other's hold wherever they run, another owner queues, and
+//! the count is exact when tasks are cancelled half-way (SAFETY A4).
+//!
+//! Planted to see it red: `leave` that releases with the first guard; `Inside` that keeps its slot when it is dropped; `enter`
+//! without the look at the validity; a last writer that keeps the readers out.
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod common;
+use common::*;
+use fencelock_core::{ErrorKind, Owner};
+use std::time::Duration;
+
+#[test]
+fn tasks_and_threads_of_one_owner_share_a_hold_and_others_queue() {
+    let server = server();
+    let a = client(lease(&server));
+    let (me, other) = (a.owner(), a.owner());
+    let mutex = a.mutex("x");
+    runtime().block_on(async {
+        let outer = mutex.clone().reentrant(&me).lock().await.unwrap();
+        let inner = tokio::spawn(mutex.clone().reentrant(&me).lock()).await.unwrap().unwrap();
+        let (handle, owner) = (mutex.clone(), me.clone());
+        let thread = std::thread::spawn(move || block_on(handle.reentrant(&owner).try_lock()).unwrap().unwrap());
+        let third = tokio::task::spawn_blocking(move || thread.join().unwrap()).await.unwrap();
+        assert_eq!((outer.token(), inner.token(), third.token()), (third.token(), outer.token(), inner.token()));
+        assert_eq!((me.entries("x"), outer.entries(), other.entries("x")), (3, 3, 0));
+        assert_eq!(server.census(), (1, 0));
+        let wait = tokio::spawn(mutex.clone().reentrant(&other).lock());
+        soon("it queues", 5 * SEC, || server.census() == (1, 1)).await;
+        outer.release().await.unwrap();
+        third.release().await.unwrap();
+        assert_eq!((me.entries("x"), server.census()), (1, (1, 1)));
+        drop(inner);
+        let guard = within("the other one", 5 * SEC, wait).await.unwrap().unwrap();
+        assert_eq!((me.entries("x"), other.entries("x")), (0, 1));
+        guard.release().await.unwrap();
+        assert!(format!("{me:?} {other:?}").matches("0 names").count() == 2, "nothing is left of the name: {me:?} {other:?}");
+    });
+}
+
+#[test]
+fn the_count_is_exact_when_tasks_are_cancelled() {
+    let server = server();
+    let a = client(lossy(&server, 0.02));
+    runtime().block_on(async {
+        let me = a.owner();
+        for round in 0..300u32 {
+            let tasks: Vec<_> = (0..8)
+                .map(|i| {
+                    let lock = a.mutex("x").reentrant(&me).lock();
+                    tokio::spawn(async move {
+                        let patience = Duration::from_micros(u64::from(round * 37 + i * 411) % 4_000);
+                        match tokio::time::timeout(patience, lock).await {
+                            Ok(guard) => Some(guard.unwrap()),
+                            Err(_) => None,
+                        }
+                    })
+                })
+                .collect();
+            let mut guards = Vec::new();
+            for task in tasks {
+                guards.extend(task.await.unwrap());
+            }
+            // One that was cancelled as it got in is on its way out.
+            soon("the count is exact", 5 * SEC, || me.entries("x") as usize == guards.len()).await;
+            guards.iter().for_each(|guard| guard.check().unwrap());
+        }
+        soon("nothing is left", 10 * SEC, || server.census() == (0, 0) && a.held() == 0).await;
+        soon("no name is left", 5 * SEC, || format!("{me:?}").contains("0 names")).await;
+    });
+}
+
+#[test]
+fn an_owner_that_writes_may_read_and_is_a_reader_when_it_has_written() {
+    let server = server();
+    let (a, b) = (client(lease(&server)), client(lease(&server)));
+    runtime().block_on(async {
+        let me = a.owner();
+        let lock = a.rw_lock("x").reentrant(&me);
+        let write = lock.write().await.unwrap();
+        let read = lock.read().await.unwrap();
+        assert!(b.rw_lock("x").try_read().await.unwrap().is_err(), "it writes");
+        let waiting = tokio::spawn(b.rw_lock("x").write());
+        soon("a writer queues", 5 * SEC, || server.census() == (1, 1)).await;
+        write.release().await.unwrap();
+        tokio::time::sleep(20 * MS).await;
+        assert_eq!((server.census(), waiting.is_finished()), ((1, 1), false), "it reads, and the writer stays out");
+        let upgrade = lock.write().await.unwrap_err();
+        assert_eq!(upgrade.kind(), ErrorKind::Unsupported);
+        let again = lock.read().await.unwrap();
+        assert_eq!(me.entries("x"), 2);
+        drop((read, again));
+        within("the writer", 5 * SEC, waiting).await.unwrap().unwrap().release().await.unwrap();
+
+        // By a drop, too: the keeper does it.
+        let write = lock.write().await.unwrap();
+        let read = lock.try_read().await.unwrap().unwrap();
+        drop(write);
+        let beside = within("a reader", 5 * SEC, b.rw_lock("x").read()).await.unwrap();
+        drop((read, beside));
+        soon("nothing is left", 5 * SEC, || server.census() == (0, 0)).await;
+    });
+}
+
+#[test]
+fn a_hold_that_is_lost_is_acquired_anew_and_not_entered() {
+    let server = server();
+    let a = client(lease(&server));
+    runtime().block_on(async {
+        let me: Owner = a.owner();
+        let lost = a.mutex("x").reentrant(&me).lock().await.unwrap();
+        a.force_release("x", lost.token()).await.unwrap();
+        within("the loss", 5 * SEC, lost.lost()).await;
+        let new = a.mutex("x").reentrant(&me).lock().await.unwrap();
+        assert!(new.token() > lost.token() && new.check().is_ok());
+        assert_eq!(lost.release().await.unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(me.entries("x"), 1);
+        new.check().unwrap();
+        // The lost one's end has not freed the new one's lock.
+        assert_eq!(server.census(), (1, 0));
+        drop(new);
+        soon("nothing is left", 5 * SEC, || server.census() == (0, 0)).await;
+    });
+}
