@@ -332,7 +332,8 @@ async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>, 
     let deadline = patience.map(|d| core.keeper().clock.now() + d);
     let answer = match owner {
         None => enter(&core, &request, deadline).await,
-        Some(owner) => owner.enter(&core, &request, deadline).await,
+        // Boxed: every attempt would carry the room for it.
+        Some(owner) => Box::pin(owner.enter(&core, &request, deadline)).await,
     };
     match answer {
         Ok(Err(_)) | Err(_) if core.is_closed() => Err(Error::closed("lock")),

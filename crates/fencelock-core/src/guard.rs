@@ -258,8 +258,9 @@ impl Held {
             self.leave();
         }
         match self.duty {
-            Duty::Downgrade => self.pass_down().await,
-            Duty::Release if self.hold.is_valid() && self.core.keeper().clock.now() < self.hold.not_before => {
+            // Boxed: every release would carry the room for it.
+            Duty::Downgrade => Box::pin(self.pass_down()).await,
+            Duty::Release if self.stays_taken() => {
                 // It stays taken until then, and nobody has to wait for that.
                 self.let_go();
                 Ok(())
@@ -270,6 +271,11 @@ impl Held {
                 _ => Ok(()),
             },
         }
+    }
+    fn stays_taken(&self) -> bool {
+        // Asked for by few: the others do not look at the clock.
+        let not_before = self.hold.not_before;
+        not_before > Moment::ZERO && self.core.keeper().clock.now() < not_before && self.hold.is_valid()
     }
     fn leave(&mut self) {
         self.duty = match self.hold.leave(self.way) {
@@ -427,7 +433,7 @@ pub(crate) async fn downgrade(keeper: &Keeper, hold: &Hold) -> Result<()> {
 }
 impl Drop for Held {
     fn drop(&mut self) {
-        if self.core.host.is_forked() {
+        if self.duty == Duty::Nothing || self.core.host.is_forked() {
             return;
         }
         if self.duty == Duty::Leave {

@@ -184,13 +184,10 @@ impl Hold {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let trusted = trusted(grant.ttl, can);
-        let now = clock.now();
-        let limit = request.max_hold().map_or(Moment::FAR, |d| now + d);
-        let not_before = if request.at_least().is_zero() || lives(Mutant::AtLeastIgnored) {
-            Moment::ZERO
-        } else {
-            now + request.at_least()
-        };
+        let limit = request.max_hold().map_or(Moment::FAR, |d| clock.now() + d);
+        let at_least = request.at_least();
+        let at_once = at_least.is_zero() || lives(Mutant::AtLeastIgnored);
+        let not_before = if at_once { Moment::ZERO } else { clock.now() + at_least };
         let entries = AtomicU64::new(if grant.claim.is_exclusive() { ALONE } else { SHARED });
         let (fixed, downgraded) = (request.is_fixed(), AtomicBool::new(false));
         let (life, changed) = (AtomicU8::new(Life::Held.code()), Notify::new());

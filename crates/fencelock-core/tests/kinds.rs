@@ -60,14 +60,20 @@ fn a_semaphore_has_one_size_and_permits_are_counted_from_one() {
         held.release().await.unwrap();
         // The size is stored: nobody has to be there.
         says(b.semaphore("x", 5).try_acquire(1).await.unwrap_err(), ErrorKind::CapacityMismatch, &words);
-        for (take, of, word) in [(0, 3, "take 1 to 3"), (4, 3, "4 of 3 permits"), (1, 0, "at least one"), (0, 0, "at least one")] {
+        for (take, of, word) in
+            [(0, 3, "take 1 to 3"), (4, 3, "4 of 3 permits"), (1, 0, "at least one"), (0, 0, "at least one")]
+        {
             says(b.semaphore("y", of).acquire(take).await.unwrap_err(), ErrorKind::InvalidConfig, &[word]);
         }
         for (from, to) in [(0, 3), (3, 0)] {
             let error = b.semaphore("x", 3).resize(from, to).await.unwrap_err();
             says(error, ErrorKind::InvalidConfig, &["at least one permit"]);
         }
-        says(b.semaphore("x", 3).resize(4, 6).await.unwrap_err(), ErrorKind::CapacityMismatch, &["has 3 permits, not 4"]);
+        says(
+            b.semaphore("x", 3).resize(4, 6).await.unwrap_err(),
+            ErrorKind::CapacityMismatch,
+            &["has 3 permits, not 4"],
+        );
         b.semaphore("x", 3).resize(3, u32::MAX).await.unwrap();
         b.semaphore("x", 3).resize(3, u32::MAX).await.unwrap(); // a repeat
         let all = b.semaphore("x", u32::MAX).acquire(u32::MAX).await.unwrap();

@@ -34,7 +34,10 @@ fn tasks_and_threads_of_one_owner_share_a_hold_and_others_queue() {
         let guard = within("the other one", 5 * SEC, wait).await.unwrap().unwrap();
         assert_eq!((me.entries("x"), other.entries("x")), (0, 1));
         guard.release().await.unwrap();
-        assert!(format!("{me:?} {other:?}").matches("0 names").count() == 2, "nothing is left of the name: {me:?} {other:?}");
+        assert!(
+            format!("{me:?} {other:?}").matches("0 names").count() == 2,
+            "nothing is left of the name: {me:?} {other:?}"
+        );
     });
 }
 

@@ -314,7 +314,11 @@ impl State {
     }
     /// As it is now, if there is such a record.
     fn known(&mut self, name: &Name, now: Moment) -> Option<(&mut Record, &HashMap<SessionId, Moment>)> {
-        self.records.contains_key(name).then(|| self.settled(name, now))
+        let clock = self.wall.micros(now);
+        let Self { records, sessions, voices, pushes, .. } = self;
+        let record = records.get_mut(name)?;
+        record.settle(now, sessions, voices, clock, pushes);
+        Some((record, sessions))
     }
     fn wake_all(&self) {
         for record in self.records.values() {
