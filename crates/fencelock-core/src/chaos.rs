@@ -114,7 +114,7 @@ impl Chaos {
         *self.plan().next.entry(of).or_default() += 1;
     }
     /// From now on nothing arrives and nothing is answered, and the engine's background stands still, until this is called with
-    /// `false`.
+    /// `false`: then the calls that were made meanwhile fail.
     pub fn cut(&self, cut: bool) {
         self.cut.send_replace(cut);
     }
@@ -134,6 +134,14 @@ impl Chaos {
         let mut way = || if most.is_zero() { most } else { most.mul_f64(plan.rng.f64()) };
         Fate { there: way(), back: way(), lost, twice }
     }
+    /// A call that meets the cut fails when it is over.
+    async fn unbroken(&self) -> Result<()> {
+        if !*self.cut.borrow() {
+            return Ok(());
+        }
+        self.connected().await;
+        Err(Error::new(ErrorKind::Ambiguous, "call", "the connection was broken"))
+    }
     async fn connected(&self) {
         let mut cut = self.cut.subscribe();
         let _ = cut.wait_for(|cut| !cut).await;
@@ -144,9 +152,7 @@ impl Chaos {
         call: impl Fn() -> F + Send,
     ) -> Result<T> {
         let fate = self.fate(of);
-        if *self.cut.borrow() {
-            return std::future::pending().await;
-        }
+        self.unbroken().await?;
         if !fate.there.is_zero() {
             tokio::time::sleep(fate.there).await;
         }
@@ -157,9 +163,7 @@ impl Chaos {
         if !fate.back.is_zero() {
             tokio::time::sleep(fate.back).await;
         }
-        if *self.cut.borrow() {
-            return std::future::pending().await;
-        }
+        self.unbroken().await?;
         if fate.lost {
             return Err(Error::new(ErrorKind::Ambiguous, "call", "the reply was lost"));
         }

@@ -9,7 +9,7 @@ pub use link::Link;
 pub use server::{MemoryServer, Snapshot};
 
 use crate::{
-    clock::{BootClock, Moment},
+    clock::{BootClock, Clock, Moment},
     engine::{Cells, Engine},
     error::{Error, ErrorKind, Result},
     keeper::Reports,
@@ -26,7 +26,7 @@ use server::{Claimant, Entered, State};
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::*},
+        atomic::{AtomicU64, Ordering::*},
     },
     time::Duration,
 };
@@ -59,6 +59,8 @@ const LEAST_WINDOW: Duration = Duration::from_millis(500);
 pub struct MemoryEngine {
     info: EngineInfo,
     server: Arc<MemoryServer>,
+    /// The client's own.
+    clock: Arc<dyn Clock>,
     wires: Option<Wires>,
     /// Opened and kept inside `run`; `acquire` waits for it.
     session: Option<(watch::Sender<Option<SessionId>>, Duration)>,
@@ -66,7 +68,7 @@ pub struct MemoryEngine {
     voice: u64,
     slowest: AtomicU64,
     commands: AtomicU64,
-    cut: AtomicBool,
+    cut: watch::Sender<bool>,
 }
 
 impl Default for MemoryEngine {
@@ -109,13 +111,20 @@ impl MemoryEngine {
             capabilities,
             default_ttl: Duration::from_secs(30),
         };
-        let (slowest, commands, cut) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        Self { info, server, wires: None, session: None, events: Mutex::new(rx), voice, slowest, commands, cut }
+        let (slowest, commands, cut) = (AtomicU64::new(0), AtomicU64::new(0), watch::Sender::new(false));
+        let clock = server.clock();
+        Self { info, server, clock, wires: None, session: None, events: Mutex::new(rx), voice, slowest, commands, cut }
     }
     /// Every call goes over this link.
     #[must_use]
     pub fn over(mut self, link: Link) -> Self {
         self.wires = Some(link.open());
+        self
+    }
+    /// The client's clock, where it is not the store's. Give the client the same one.
+    #[must_use]
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
         self
     }
     /// The ttl of holds that do not say their own.
@@ -134,9 +143,9 @@ impl MemoryEngine {
         (can.fixed_leases, can.tickets) = (false, false);
         self
     }
-    /// From now on no call is answered, and none arrives, until this is called with `false`.
+    /// From now on no call arrives, and none is answered, until this is called with `false`: then they fail.
     pub fn cut(&self, cut: bool) {
-        self.cut.store(cut, Release);
+        self.cut.send_replace(cut);
     }
     /// How many commands were sent.
     pub fn commands(&self) -> u64 {
@@ -145,16 +154,17 @@ impl MemoryEngine {
 
     async fn call<T: Send + 'static>(&self, op: impl FnOnce(&mut State, Moment) -> T + Send + 'static) -> Result<T> {
         self.commands.fetch_add(1, Relaxed);
-        if self.cut.load(Acquire) {
-            return std::future::pending().await;
+        if *self.cut.borrow() {
+            let _ = self.cut.subscribe().wait_for(|cut| !cut).await;
+            return Err(Error::new(ErrorKind::Ambiguous, "call", "the connection was broken"));
         }
         let Some(wires) = &self.wires else { return Ok(self.server.act(op)) };
         let (tx, rx) = oneshot::channel();
-        let (server, sent_at) = (self.server.clone(), self.server.now());
+        let (server, sent_at) = (self.server.clone(), self.clock.now());
         wires.send(move || server.act(op), move |answer| drop(tx.send(answer)));
         let lost = |_| Error::new(ErrorKind::Ambiguous, "call", "the reply was lost");
         let answer = rx.await.map_err(lost)?;
-        let took = u64::try_from(sent_at.until(self.server.now()).as_nanos()).unwrap_or(u64::MAX);
+        let took = u64::try_from(sent_at.until(self.clock.now()).as_nanos()).unwrap_or(u64::MAX);
         // Decays by an eighth with each faster reply.
         let slower = |slowest: u64| Some(took.max(slowest - slowest / 8));
         let _ = self.slowest.fetch_update(Relaxed, Relaxed, slower);
@@ -162,6 +172,12 @@ impl MemoryEngine {
     }
     fn window(&self) -> Duration {
         LEAST_WINDOW.max(Duration::from_nanos(self.slowest.load(Relaxed).saturating_mul(4)))
+    }
+    /// The end of a command by the store's clock, of which the client knows where it stands. By its own it is later, whichever
+    /// of the two goes faster (SAFETY A2).
+    fn open(&self, request: &Request, sent_at: Moment) -> Option<Moment> {
+        let window = self.window();
+        request.open(sent_at, window + window / 50).map(|_| self.server.now() + window)
     }
     async fn session(&self) -> Option<SessionId> {
         let (current, _) = self.session.as_ref()?;
@@ -191,7 +207,7 @@ impl MemoryEngine {
         let Some((current, ttl)) = &self.session else { return std::future::pending().await };
         let (mut open, ttl) = (*current.borrow(), *ttl);
         loop {
-            let sent_at = self.server.now();
+            let sent_at = self.clock.now();
             let beat = self.call(move |state, now| state.beat(open, ttl, now));
             let Ok(Ok(answer)) = tokio::time::timeout(ttl / 6, beat).await else {
                 tokio::time::sleep((ttl / 20).min(Duration::from_millis(100))).await;
@@ -224,7 +240,7 @@ impl Engine for MemoryEngine {
         };
         let (mut queued, mut misses, mut late) = (false, 0, 0);
         loop {
-            let (name, sent_at) = (request.name().clone(), self.server.now());
+            let (name, sent_at) = (request.name().clone(), self.clock.now());
             let answer = if queued {
                 let hold = request.hold();
                 let (who, creates) = (self.claimant(request, session), lives(Mutant::HeartbeatThatCreates));
@@ -234,7 +250,7 @@ impl Engine for MemoryEngine {
                 })
                 .await
             } else {
-                let Some(ends) = request.open(sent_at, self.window()) else {
+                let Some(ends) = self.open(request, sent_at) else {
                     return Ok(Outcome::Busy(request_busy(request)));
                 };
                 let (who, wait) = (self.claimant(request, session), request.wait());
@@ -243,12 +259,12 @@ impl Engine for MemoryEngine {
             match answer {
                 // Core counts `max_hold` from here, the record from its grant: a caller who polls this late begins anew.
                 Ok(Entered::Granted(_))
-                    if request.max_hold().is_some() && sent_at.until(self.server.now()) >= request.ttl() / 2 =>
+                    if request.max_hold().is_some() && sent_at.until(self.clock.now()) >= request.ttl() / 2 =>
                 {
                     return Ok(Outcome::Displaced);
                 }
                 Ok(Entered::Granted(token)) => {
-                    let sent_at = if lives(Mutant::TtlFromReply) { self.server.now() } else { sent_at };
+                    let sent_at = if lives(Mutant::TtlFromReply) { self.clock.now() } else { sent_at };
                     let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
                     return Ok(Outcome::Granted(self.grant(request, token, lease)));
                 }
@@ -306,7 +322,7 @@ impl Engine for MemoryEngine {
         self.call(move |state, now| state.leave(&name, hold, None, now)).await.map(drop)
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
-        let sent_at = self.server.now();
+        let sent_at = self.clock.now();
         let wanted: Vec<_> =
             grants.iter().map(|grant| (grant.name.clone(), grant.hold, grant.token, grant.ttl)).collect();
         self.call(move |state, now| {
@@ -328,11 +344,11 @@ impl Engine for MemoryEngine {
         {
             return Err(Error::new(ErrorKind::Unsupported, "adopt", "a hold of a session cannot leave it"));
         }
-        let sent_at = self.server.now();
+        let sent_at = self.clock.now();
         let ends = if next.hold() == grant.hold {
             Moment::ZERO // it creates nothing
         } else {
-            match next.open(sent_at, self.window()) {
+            match self.open(next, sent_at) {
                 Some(ends) => ends,
                 None => return Ok(Outcome::Busy(request_busy(next))),
             }
@@ -355,7 +371,7 @@ impl Engine for MemoryEngine {
         let mut events = self.events.lock().await;
         let pushes = async {
             while let Some(event) = events.recv().await {
-                if !self.cut.load(Acquire) {
+                if !*self.cut.borrow() {
                     reports.send(event);
                 }
             }

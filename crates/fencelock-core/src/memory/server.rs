@@ -143,6 +143,9 @@ impl MemoryServer {
             state.wake_all();
         });
     }
+    pub(super) fn clock(&self) -> Arc<dyn Clock> {
+        self.clock.clone()
+    }
     pub(super) fn id(&self) -> EngineId {
         self.id
     }
