@@ -1,8 +1,8 @@
 //! Story: an owner is a handle and not a thread: its tasks enter each other's hold wherever they run, another owner queues, and
 //! the count is exact when tasks are cancelled half-way (SAFETY A4).
 //!
-//! Planted to see it red: `leave` that releases with the first guard; `Inside` that keeps its slot when it is dropped; `enter`
-//! without the look at the validity; a last writer that keeps the readers out.
+//! Planted to see it red: the first guard that leaves releases; a name that is not forgotten when nobody is inside any more;
+//! `enter` without the look at the validity; a last writer that is dropped and keeps the readers out.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
