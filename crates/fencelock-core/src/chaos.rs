@@ -7,6 +7,7 @@ use crate::{
         Conflict, EngineInfo, Grant, HoldId, Listing, Name, Outcome, Page, Released, Renewed, Request, Status, Token,
         Version, Versioned,
     },
+    watched::Watched,
 };
 use async_trait::async_trait;
 use fastrand::Rng;
@@ -18,7 +19,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::sync::watch;
 
 /// A call of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,7 +58,7 @@ pub enum Operation {
 pub struct Chaos {
     inner: Arc<dyn Engine>,
     plan: Mutex<Plan>,
-    cut: watch::Sender<bool>,
+    cut: Watched<bool>,
 }
 #[derive(Debug)]
 struct Plan {
@@ -83,7 +83,7 @@ impl Chaos {
     pub fn new(inner: Arc<dyn Engine>) -> Self {
         let (rng, next) = (Rng::new(), HashMap::new());
         let plan = Plan { rng, delay: Duration::ZERO, lost: 0.0, twice: 0.0, next };
-        Self { inner, plan: Mutex::new(plan), cut: watch::Sender::new(false) }
+        Self { inner, plan: Mutex::new(plan), cut: Watched::default() }
     }
     /// What happens follows from this number.
     #[must_use]
@@ -116,7 +116,7 @@ impl Chaos {
     /// From now on nothing arrives and nothing is answered, and the engine's background stands still, until this is called with
     /// `false`: then the calls that were made meanwhile fail.
     pub fn cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+        self.cut.set(cut);
     }
     fn plan(&self) -> MutexGuard<'_, Plan> {
         self.plan.lock().unwrap_or_else(PoisonError::into_inner)
@@ -136,15 +136,14 @@ impl Chaos {
     }
     /// A call that meets the cut fails when it is over.
     async fn unbroken(&self) -> Result<()> {
-        if !*self.cut.borrow() {
+        if !self.cut.get() {
             return Ok(());
         }
         self.connected().await;
         Err(Error::new(ErrorKind::Ambiguous, "call", "the connection was broken"))
     }
     async fn connected(&self) {
-        let mut cut = self.cut.subscribe();
-        let _ = cut.wait_for(|cut| !cut).await;
+        self.cut.when(|cut| (!cut).then_some(())).await;
     }
     async fn pass<T, F: Future<Output = Result<T>> + Send>(
         &self,
@@ -194,12 +193,11 @@ impl Engine for Chaos {
     }
     async fn run(&self, reports: &Reports) -> Result<()> {
         let mut run = pin!(self.inner.run(reports));
-        let mut cut = self.cut.subscribe();
         loop {
             self.connected().await;
             tokio::select! {
                 biased;
-                _ = cut.wait_for(|cut| *cut) => {}
+                () = self.cut.when(|cut| cut.then_some(())) => {}
                 out = &mut run => return out,
             }
         }

@@ -1,5 +1,5 @@
 //! One flat kind for code, a message, a place and a way out for people.
-use crate::types::Busy;
+use crate::types::{Busy, Kind, Name};
 use std::{error::Error as StdError, fmt};
 
 /// Result of the library's calls.
@@ -106,6 +106,19 @@ impl Error {
     /// Trying the same call again may succeed and does no harm.
     pub fn is_temporary(&self) -> bool {
         self.0.kind.is_temporary()
+    }
+
+    /// A name that is another kind of lock, alive (SAFETY K1): the same words on every engine.
+    pub fn other_kind(operation: &'static str, name: &Name, wanted: Kind, now: impl fmt::Display) -> Self {
+        let other = Self::new(ErrorKind::KindMismatch, operation, format!("it is a {now} now, not a {wanted}"));
+        other.with("name", name).hint("use another name: a name has one kind of lock")
+    }
+    /// A semaphore that has another size (SAFETY K4): the same words on every engine.
+    pub fn other_capacity(operation: &'static str, name: &Name, wanted: u32, now: u32) -> Self {
+        let other = format!("the semaphore has {now} permits, not {wanted}");
+        let way_out =
+            format!("all its users name the same number; Semaphore::resize({now}, {wanted}) changes it for all");
+        Self::new(ErrorKind::CapacityMismatch, operation, other).with("name", name).hint(way_out)
     }
 
     pub(crate) fn closed(operation: &'static str) -> Self {

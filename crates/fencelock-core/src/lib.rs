@@ -26,6 +26,7 @@ mod ticket;
 mod turns;
 mod types;
 pub mod url;
+mod watched;
 
 pub use attempt::{Acquire, Claimed, Try};
 pub use chaos::{Chaos, Operation};

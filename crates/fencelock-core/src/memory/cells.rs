@@ -1,5 +1,5 @@
 //! Values with a version, in memory.
-use super::server::{Record, State};
+use super::server::State;
 use crate::{
     clock::Moment,
     mutants::{Mutant, lives},
@@ -24,8 +24,14 @@ impl Cell {
 
 impl State {
     pub(super) fn load(&mut self, name: &Name, now: Moment) -> Result<Versioned, Kind> {
-        let Some(record) = self.cell(name, now, false)? else { return Ok(Versioned::default()) };
-        Ok(record.cell.versioned())
+        if !self.records.contains_key(name) {
+            return Ok(Versioned::default());
+        }
+        let (record, _) = self.settled(name, now);
+        match record.kind {
+            Some(kind) if kind != Kind::Cell => Err(kind),
+            _ => Ok(record.cell.versioned()),
+        }
     }
     pub(super) fn swap(
         &mut self,
@@ -36,16 +42,20 @@ impl State {
         now: Moment,
     ) -> Result<Result<Version, Conflict>, Kind> {
         let clock = self.wall_micros(now);
-        let Some(record) = self.cell(name, now, true)? else { return Ok(Ok(Version::NONE)) };
+        // Asked first: what a repeat is told does not depend on what the name has become since.
+        let (record, _) = self.settled(name, now);
         let cell = &mut record.cell;
         while cell.writes.front().is_some_and(|(at, ..)| *at + REMEMBERED <= now) {
             cell.writes.pop_front();
         }
-        if let Some((.., version)) =
-            cell.writes.iter().find(|(_, write, _)| *write == nonce && !lives(Mutant::NonceIgnored))
-        {
+        let known = cell.writes.iter().find(|(_, write, _)| *write == nonce && !lives(Mutant::NonceIgnored));
+        if let Some((.., version)) = known {
             return Ok(Ok(Version::new(*version)));
         }
+        if let Some(kind) = record.kind.filter(|kind| *kind != Kind::Cell) {
+            return Err(kind);
+        }
+        let cell = &mut record.cell;
         if cell.version != expected.get() {
             return Ok(Err(Conflict { now: cell.versioned() }));
         }
@@ -54,16 +64,5 @@ impl State {
         cell.writes.push_back((now, nonce, cell.version));
         record.kind = cell.value.is_some().then_some(Kind::Cell);
         Ok(Ok(Version::new(cell.version)))
-    }
-    /// The record, unless it is a lock that is alive (SAFETY K1).
-    fn cell(&mut self, name: &Name, now: Moment, make: bool) -> Result<Option<&mut Record>, Kind> {
-        if !make && !self.records.contains_key(name) {
-            return Ok(None);
-        }
-        let (record, _) = self.settled(name, now);
-        match record.kind {
-            Some(kind) if kind != Kind::Cell => Err(kind),
-            _ => Ok(Some(record)),
-        }
     }
 }

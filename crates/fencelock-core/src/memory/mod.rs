@@ -17,8 +17,9 @@ use crate::{
     types::{
         Capabilities, Conflict, EngineInfo, Event, Fencing, Grant, HoldId, Identity, Kind, Lease, Listing, LossReason,
         Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status, TakenAway, Token, Version,
-        Versioned, Waiting, other_capacity, other_kind,
+        Versioned, Waiting,
     },
+    watched::Watched,
 };
 use async_trait::async_trait;
 use link::Wires;
@@ -30,7 +31,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::{Mutex, mpsc, oneshot, watch};
+use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// A queued attempt gives a sign of life this often.
 const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -63,12 +64,12 @@ pub struct MemoryEngine {
     clock: Arc<dyn Clock>,
     wires: Option<Wires>,
     /// Opened and kept inside `run`; `acquire` waits for it.
-    session: Option<(watch::Sender<Option<SessionId>>, Duration)>,
+    session: Option<(Watched<Option<SessionId>>, Duration)>,
     events: Mutex<mpsc::UnboundedReceiver<Event>>,
     voice: u64,
     slowest: AtomicU64,
     commands: AtomicU64,
-    cut: watch::Sender<bool>,
+    cut: Watched<bool>,
 }
 
 impl Default for MemoryEngine {
@@ -111,7 +112,7 @@ impl MemoryEngine {
             capabilities,
             default_ttl: Duration::from_secs(30),
         };
-        let (slowest, commands, cut) = (AtomicU64::new(0), AtomicU64::new(0), watch::Sender::new(false));
+        let (slowest, commands, cut) = (AtomicU64::new(0), AtomicU64::new(0), Watched::default());
         let clock = server.clock();
         Self { info, server, clock, wires: None, session: None, events: Mutex::new(rx), voice, slowest, commands, cut }
     }
@@ -136,7 +137,7 @@ impl MemoryEngine {
     /// Holds live with a session of this ttl, as on ZooKeeper.
     #[must_use]
     pub fn with_session(mut self, ttl: Duration) -> Self {
-        self.session = Some((watch::Sender::new(None), ttl));
+        self.session = Some((Watched::default(), ttl));
         self.info.default_ttl = ttl;
         let can = &mut self.info.capabilities;
         (can.ttl_per_hold, can.min_ttl, can.max_ttl) = (false, ttl, ttl);
@@ -145,7 +146,7 @@ impl MemoryEngine {
     }
     /// From now on no call arrives, and none is answered, until this is called with `false`: then they fail.
     pub fn cut(&self, cut: bool) {
-        self.cut.send_replace(cut);
+        self.cut.set(cut);
     }
     /// How many commands were sent.
     pub fn commands(&self) -> u64 {
@@ -154,8 +155,8 @@ impl MemoryEngine {
 
     async fn call<T: Send + 'static>(&self, op: impl FnOnce(&mut State, Moment) -> T + Send + 'static) -> Result<T> {
         self.commands.fetch_add(1, Relaxed);
-        if *self.cut.borrow() {
-            let _ = self.cut.subscribe().wait_for(|cut| !cut).await;
+        if self.cut.get() {
+            self.cut.when(|cut| (!cut).then_some(())).await;
             return Err(Error::new(ErrorKind::Ambiguous, "call", "the connection was broken"));
         }
         let Some(wires) = &self.wires else { return Ok(self.server.act(op)) };
@@ -181,8 +182,7 @@ impl MemoryEngine {
     }
     async fn session(&self) -> Option<SessionId> {
         let (current, _) = self.session.as_ref()?;
-        let mut current = current.subscribe();
-        current.wait_for(Option::is_some).await.ok().and_then(|session| *session)
+        Some(current.when(|session| session).await)
     }
     fn claimant(&self, request: &Request, session: Option<SessionId>) -> Claimant {
         Claimant {
@@ -205,7 +205,7 @@ impl MemoryEngine {
     }
     async fn keep_session(&self, reports: &Reports) -> Result<()> {
         let Some((current, ttl)) = &self.session else { return std::future::pending().await };
-        let (mut open, ttl) = (*current.borrow(), *ttl);
+        let (mut open, ttl) = (current.get(), *ttl);
         loop {
             let sent_at = self.clock.now();
             let beat = self.call(move |state, now| state.beat(open, ttl, now));
@@ -219,7 +219,7 @@ impl MemoryEngine {
                 reports.send(Event::SessionEnded { session });
             }
             open = answer;
-            current.send_replace(open);
+            current.set(open);
             if open.is_some() {
                 tokio::time::sleep(ttl / 3).await;
             }
@@ -295,11 +295,10 @@ impl Engine for MemoryEngine {
                 Ok(Entered::NoSession) => {
                     // Our next heartbeat finds that out too, and opens another one.
                     if let Some((current, _)) = &self.session {
-                        let mut current = current.subscribe();
                         tokio::select! {
                             biased;
                             () = request.stopped() => {}
-                            _ = current.wait_for(|now| *now != session) => {}
+                            () = current.when(|now| (now != session).then_some(())) => {}
                         }
                     }
                     return Ok(Outcome::Displaced);
@@ -371,7 +370,7 @@ impl Engine for MemoryEngine {
         let mut events = self.events.lock().await;
         let pushes = async {
             while let Some(event) = events.recv().await {
-                if !*self.cut.borrow() {
+                if !self.cut.get() {
                     reports.send(event);
                 }
             }
@@ -415,8 +414,8 @@ impl Engine for MemoryEngine {
     async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
         let wanted = name.clone();
         match self.call(move |state, now| state.resize(&wanted, from, to, now)).await? {
-            Err(Entered::OtherKind(kind)) => Err(other_kind("resize", name, Kind::Semaphore, kind)),
-            Err(Entered::OtherCapacity(size)) => Err(other_capacity("resize", name, from, size)),
+            Err(Entered::OtherKind(kind)) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
+            Err(Entered::OtherCapacity(size)) => Err(Error::other_capacity("resize", name, from, size)),
             _ => Ok(()),
         }
     }
@@ -424,7 +423,7 @@ impl Engine for MemoryEngine {
         Some(self)
     }
     async fn close(&self) -> Result<()> {
-        let open = self.session.as_ref().and_then(|(current, _)| current.send_replace(None));
+        let open = self.session.as_ref().and_then(|(current, _)| current.set(None));
         if let Some(session) = open {
             self.call(move |state, now| state.end_session(session, now)).await?;
         }
@@ -436,7 +435,7 @@ impl Cells for MemoryEngine {
     async fn load(&self, name: &Name) -> Result<Versioned> {
         let wanted = name.clone();
         let answer = self.call(move |state, now| state.load(&wanted, now)).await?;
-        answer.map_err(|kind| other_kind("cell", name, Kind::Cell, kind))
+        answer.map_err(|kind| Error::other_kind("cell", name, Kind::Cell, kind))
     }
     async fn compare_exchange(
         &self,
@@ -447,7 +446,7 @@ impl Cells for MemoryEngine {
     ) -> Result<Result<Version, Conflict>> {
         let wanted = name.clone();
         let answer = self.call(move |state, now| state.swap(&wanted, expected, value, nonce, now)).await?;
-        answer.map_err(|kind| other_kind("cell", name, Kind::Cell, kind))
+        answer.map_err(|kind| Error::other_kind("cell", name, Kind::Cell, kind))
     }
 }
 fn request_busy(request: &Request) -> crate::types::Busy {

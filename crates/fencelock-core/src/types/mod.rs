@@ -14,5 +14,5 @@ pub use grant::{Event, Grant, Lease, LossReason, Outcome, Released, Renewed, Ses
 pub use name::{EngineId, HoldId, Identity, Name};
 pub(crate) use name::{Minter, Spread};
 pub use request::Request;
-pub(crate) use request::{Wish, other_capacity, other_kind};
+pub(crate) use request::Wish;
 pub use status::{Busy, Holder, Listing, Page, Status, Waiter};

@@ -2,7 +2,7 @@
 use super::{Busy, Claim, HoldId, Kind, Name, Token};
 use crate::{
     clock::Moment,
-    error::{Error, ErrorKind},
+    error::Error,
     mutants::{Mutant, lives},
 };
 use std::{
@@ -115,11 +115,11 @@ impl Request {
 
     /// The error for a name that is another kind of lock, alive (SAFETY K1): the same words on every engine.
     pub fn other_kind(&self, now: Kind) -> Error {
-        other_kind("lock", self.name(), self.claim().kind(), now)
+        Error::other_kind("lock", self.name(), self.claim().kind(), now)
     }
     /// The error for a semaphore that has another size (SAFETY K4).
     pub fn other_capacity(&self, now: u32) -> Error {
-        other_capacity("lock", self.name(), self.claim().capacity().unwrap_or(0), now)
+        Error::other_capacity("lock", self.name(), self.claim().capacity().unwrap_or(0), now)
     }
 
     /// Opens the window of one command that may create a record: `now + window` is its end, after which it must not take
@@ -231,15 +231,6 @@ impl Request {
             changed.set(self.root().changed.notified());
         }
     }
-}
-pub(crate) fn other_kind(operation: &'static str, name: &Name, wanted: Kind, now: Kind) -> Error {
-    let other = Error::new(ErrorKind::KindMismatch, operation, format!("it is a {now} now, not a {wanted}"));
-    other.with("name", name).hint("use another name: a name has one kind of lock")
-}
-pub(crate) fn other_capacity(operation: &'static str, name: &Name, wanted: u32, now: u32) -> Error {
-    let other = format!("the semaphore has {now} permits, not {wanted}");
-    let way_out = format!("all its users name the same number; Semaphore::resize({now}, {wanted}) changes it for all");
-    Error::new(ErrorKind::CapacityMismatch, operation, other).with("name", name).hint(way_out)
 }
 impl fmt::Debug for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
