@@ -27,6 +27,9 @@ use tokio::sync::oneshot;
 /// neither a caller whose patience is over nor those who wait behind him.
 const LAST_REPLY: Duration = Duration::from_secs(1);
 
+/// How long an attempt that does not wait is ready to hear nothing (SAFETY E8).
+const ANSWER: Duration = Duration::from_secs(6);
+
 /// Got it, or who is in the way: trouble is the outer `Result`, this is an answer. `.ok()` makes an `Option` of it, `?` an
 /// error that names the holder.
 pub type Try<G> = std::result::Result<G, Busy>;
@@ -329,6 +332,8 @@ async fn patiently<T>(request: &Request, call: impl Future<Output = T>) -> Optio
 /// *Invariant (SAFETY A3):* from the first byte on either this future runs, or its `Undo` has been posted to the keeper. A
 /// request is settled only when neither a record nor a command of it is left that no guard owns.
 async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>, owner: Option<Owner>) -> Answer {
+    // Who does not wait wants an answer: an engine that is silent must not keep it.
+    let patience = patience.or((!request.wait()).then_some(ANSWER));
     let deadline = patience.map(|d| core.keeper().clock.now() + d);
     let answer = match owner {
         None => enter(&core, &request, deadline).await,
@@ -371,7 +376,8 @@ async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> 
         if ahead == 0 {
             return Ok(None);
         }
-        let holder = core.engine().inspect(request.name()).await.ok().and_then(|s| s.holders.into_iter().next());
+        let look = tokio::time::timeout(LAST_REPLY, core.engine().inspect(request.name())).await;
+        let holder = look.ok().and_then(Result::ok).and_then(|status| status.holders.into_iter().next());
         return Err(Busy { holder, ahead: u32::try_from(ahead).ok() });
     }
     match core.turns.enter(key) {
@@ -419,13 +425,7 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
             }
         };
         let Some(outcome) = outcome else {
-            return match request.last_report() {
-                Some(busy) => Ok(Err(busy)),
-                None => {
-                    let mute = Error::new(ErrorKind::Unreachable, "lock", "the engine does not answer");
-                    Err(mute.with("name", request.name()).with("engine", &core.engine().info().endpoint))
-                }
-            };
+            return request.last_report().map_or_else(|| Err(mute(core, &request)), |busy| Ok(Err(busy)));
         };
         match outcome? {
             Outcome::Granted(grant) => {
@@ -457,7 +457,7 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
             // After a stop the engine has not looked, and an earlier command of it may have had its effect.
             Outcome::Busy(busy) if request.wait() || request.is_stopped() => {
                 undo.withdraw().await?;
-                return Ok(Err(busy));
+                return if request.wait() { Ok(Err(busy)) } else { Err(mute(core, &request)) };
             }
             Outcome::Busy(busy) => {
                 undo.nothing_left();
@@ -474,6 +474,10 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
             }
         }
     }
+}
+fn mute(core: &Core, request: &Request) -> Error {
+    let mute = Error::new(ErrorKind::Unreachable, "lock", "the engine does not answer");
+    mute.with("name", request.name()).with("engine", &core.engine().info().endpoint)
 }
 /// From a grant to a hold with its timers set.
 async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Result<Held, LossReason>> {

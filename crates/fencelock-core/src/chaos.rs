@@ -66,8 +66,27 @@ struct Plan {
     delay: Duration,
     lost: f64,
     twice: f64,
-    /// Replies that are to be lost in any case.
-    next: HashMap<Operation, u32>,
+    next: HashMap<Operation, Next>,
+}
+/// What was asked for by name.
+#[derive(Clone, Copy, Debug, Default)]
+struct Next {
+    calls: u64,
+    left: u32,
+    trouble: Option<Trouble>,
+}
+/// What becomes of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Trouble {
+    /// It comes so late, and is answered.
+    Delay(Duration),
+    /// It does not arrive: `Unreachable`.
+    Fail,
+    /// It has its effect, and its reply is lost: `Ambiguous`.
+    LoseReply,
+    /// It has its effect twice, one after the other; the second answer is told.
+    Twice,
 }
 /// What happens to one call.
 #[derive(Clone, Copy)]
@@ -76,6 +95,7 @@ struct Fate {
     back: Duration,
     lost: bool,
     twice: bool,
+    fails: bool,
 }
 
 impl Chaos {
@@ -109,9 +129,19 @@ impl Chaos {
         self.plan().twice = part;
         self
     }
+    /// This becomes of the next `n` calls of this sort.
+    pub fn next(&self, of: Operation, n: u32, trouble: Trouble) {
+        let mut plan = self.plan();
+        let next = plan.next.entry(of).or_default();
+        (next.left, next.trouble) = (n, Some(trouble));
+    }
     /// The reply of the next call of this sort is lost.
     pub fn lose_reply(&self, of: Operation) {
-        *self.plan().next.entry(of).or_default() += 1;
+        self.next(of, 1, Trouble::LoseReply);
+    }
+    /// How many calls of this sort there were.
+    pub fn calls(&self, of: Operation) -> u64 {
+        self.plan().next.get(&of).map_or(0, |next| next.calls)
     }
     /// From now on nothing arrives and nothing is answered, and the engine's background stands still, until this is called with
     /// `false`: then the calls that were made meanwhile fail.
@@ -124,15 +154,22 @@ impl Chaos {
     fn fate(&self, of: Operation) -> Fate {
         let mut plan = self.plan();
         let (most, lost, twice) = (plan.delay, plan.lost, plan.twice);
-        let certain = plan.next.get_mut(&of).is_some_and(|left| {
-            let any = *left > 0;
-            *left = left.saturating_sub(1);
-            any
-        });
+        let next = plan.next.entry(of).or_default();
+        next.calls += 1;
+        let certain = next.trouble.filter(|_| next.left > 0);
+        next.left = next.left.saturating_sub(1);
         let mut some = |part: f64| part > 0.0 && plan.rng.f64() < part;
-        let (lost, twice) = (some(lost) || certain, some(twice));
+        let (lost, twice) = (some(lost), some(twice));
         let mut way = || if most.is_zero() { most } else { most.mul_f64(plan.rng.f64()) };
-        Fate { there: way(), back: way(), lost, twice }
+        let mut fate = Fate { there: way(), back: way(), lost, twice, fails: false };
+        match certain {
+            Some(Trouble::Delay(d)) => fate.there = d,
+            Some(Trouble::Fail) => fate.fails = true,
+            Some(Trouble::LoseReply) => fate.lost = true,
+            Some(Trouble::Twice) => fate.twice = true,
+            None => {}
+        }
+        fate
     }
     /// A call that meets the cut fails when it is over.
     async fn unbroken(&self) -> Result<()> {
@@ -152,6 +189,9 @@ impl Chaos {
     ) -> Result<T> {
         let fate = self.fate(of);
         self.unbroken().await?;
+        if fate.fails {
+            return Err(Error::new(ErrorKind::Unreachable, "call", "it did not arrive"));
+        }
         if !fate.there.is_zero() {
             tokio::time::sleep(fate.there).await;
         }

@@ -15,11 +15,8 @@ mod hold;
 mod keeper;
 mod locks;
 pub mod memory;
-#[cfg(feature = "mutants")]
 #[doc(hidden)]
 pub mod mutants;
-#[cfg(not(feature = "mutants"))]
-mod mutants;
 mod os;
 pub mod testing;
 mod ticket;
@@ -29,7 +26,7 @@ pub mod url;
 mod watched;
 
 pub use attempt::{Acquire, Claimed, Try};
-pub use chaos::{Chaos, Operation};
+pub use chaos::{Chaos, Operation, Trouble};
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
 pub use engine::{Cells, Engine};

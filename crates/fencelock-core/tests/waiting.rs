@@ -133,3 +133,19 @@ async fn a_long_wait_over_a_bad_link_does_not_fail() {
     guard.release().await.unwrap();
     within("in", 10 * SEC, wait).await.unwrap().unwrap().release().await.unwrap();
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_wait_is_answered_though_the_engine_is_silent() {
+    let (client, control) = fencelock_core::testing::memory();
+    let guard = client.mutex("x").lock().await.unwrap();
+    control.cut();
+    let began = tokio::time::Instant::now();
+    let error = client.mutex("y").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), fencelock_core::ErrorKind::Unreachable, "{error}");
+    assert!(began.elapsed() < 10 * SEC, "{:?}", began.elapsed());
+    control.restore();
+    guard.check().unwrap();
+    drop(guard);
+    control.advance(5 * SEC).await;
+    assert_eq!(control.census(), (0, 0));
+}

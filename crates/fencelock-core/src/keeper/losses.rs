@@ -88,7 +88,9 @@ impl Losses {
                 roster.entries.remove(&id);
                 roster.order.remove(&(at, id));
                 drop(roster);
-                hold.finish(Life::Lost(reason));
+                // An engine that says first that it is gone, of one whose time was over: that is why.
+                let over = reason == LossReason::TakenOver && hold.remaining().is_zero();
+                hold.finish(Life::Lost(if over { LossReason::Expired } else { reason }));
             }
         }
     }

@@ -1,0 +1,5 @@
+//! consensus.md 6: client-go.
+use super::prelude::*;
+
+cases! {}
+roles! {}

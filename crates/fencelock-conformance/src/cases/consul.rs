@@ -1,0 +1,5 @@
+//! consensus.md 6: Consul.
+use super::prelude::*;
+
+cases! {}
+roles! {}

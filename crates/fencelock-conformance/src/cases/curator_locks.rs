@@ -1,0 +1,5 @@
+//! consensus.md 6: Curator, locks and semaphores.
+use super::prelude::*;
+
+cases! {}
+roles! {}

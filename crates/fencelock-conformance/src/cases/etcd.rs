@@ -1,0 +1,5 @@
+//! consensus.md 6: etcd.
+use super::prelude::*;
+
+cases! {}
+roles! {}

@@ -1,0 +1,5 @@
+//! consensus.md 6: kazoo.
+use super::prelude::*;
+
+cases! {}
+roles! {}

@@ -1,0 +1,5 @@
+//! sql.md 12.5: cirello pglock.
+use super::prelude::*;
+
+cases! {}
+roles! {}

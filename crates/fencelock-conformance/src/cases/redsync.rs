@@ -1,0 +1,5 @@
+//! redis.md 6.5: redsync.
+use super::prelude::*;
+
+cases! {}
+roles! {}

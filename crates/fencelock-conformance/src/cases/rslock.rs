@@ -1,0 +1,5 @@
+//! redis.md 6.7: rslock.
+use super::prelude::*;
+
+cases! {}
+roles! {}

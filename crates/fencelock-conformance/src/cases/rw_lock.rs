@@ -1,0 +1,5 @@
+//! redis.md 6.3: readers and writers.
+use super::prelude::*;
+
+cases! {}
+roles! {}

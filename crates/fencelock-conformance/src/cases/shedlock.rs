@@ -1,0 +1,5 @@
+//! sql.md 12.2: ShedLock.
+use super::prelude::*;
+
+cases! {}
+roles! {}

@@ -1,0 +1,5 @@
+//! sql.md 12.3: Spring JDBC.
+use super::prelude::*;
+
+cases! {}
+roles! {}

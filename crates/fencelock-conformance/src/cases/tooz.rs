@@ -1,0 +1,5 @@
+//! sql.md 12.4: tooz.
+use super::prelude::*;
+
+cases! {}
+roles! {}

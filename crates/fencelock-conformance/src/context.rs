@@ -1,0 +1,228 @@
+//! What a case has in hand.
+use crate::{
+    fixture::{Connection, Family, Fixture},
+    judge::Judge,
+    peer::Peer,
+    puppet::Puppet,
+};
+use fencelock_core::{BootClock, Chaos, Client, Clock, HoldId, Moment, Page, Status};
+use std::{
+    fmt,
+    future::Future,
+    panic::resume_unwind,
+    path::{Path, PathBuf},
+    pin::Pin,
+    sync::Arc,
+    task::Poll,
+    time::{Duration, Instant},
+};
+
+/// What has not happened by then is stuck.
+pub const STUCK: Duration = Duration::from_secs(10);
+/// Longer than any case: what is free before that has been released, not run out.
+const LONG: Duration = Duration::from_secs(60);
+
+/// What a case panics with when its run proves nothing.
+pub(crate) struct Void(pub(crate) String);
+
+/// A store that is shared with other trials, names of one's own, and clients. Cheap to clone.
+#[derive(Clone)]
+pub struct Context(Arc<Inner>);
+struct Inner {
+    family: &'static dyn Family,
+    fixture: Arc<dyn Fixture>,
+    prefix: String,
+    folder: PathBuf,
+}
+impl Context {
+    pub(crate) fn new(family: &'static dyn Family, fixture: Arc<dyn Fixture>, case: &str) -> Self {
+        let prefix = format!("{}-{:08x}", case.replace('/', "-"), fastrand::u32(..));
+        let base = Path::new("/dev/shm");
+        let base = if base.is_dir() { base.to_owned() } else { std::env::temp_dir() };
+        let folder = base.join(format!("fencelock-conformance-{}-{prefix}", std::process::id()));
+        Self(Arc::new(Inner { family, fixture, prefix, folder }))
+    }
+    /// A name that no other trial uses: this one's prefix, `/`, `what`.
+    pub fn name(&self, what: &str) -> String {
+        format!("{}/{what}", self.0.prefix)
+    }
+    /// What the names of this trial begin with.
+    pub fn prefix(&self) -> &str {
+        &self.0.prefix
+    }
+    /// The family that is proved: its name is for messages, not for a case to behave otherwise.
+    pub fn family(&self) -> &'static dyn Family {
+        self.0.family
+    }
+    /// The store.
+    pub fn fixture(&self) -> &dyn Fixture {
+        &*self.0.fixture
+    }
+
+    /// Another client, whose holds last for a minute without a renewal: what is free before was released, not run out. (Where
+    /// holds live with a session, that is the session's ttl.)
+    pub async fn client(&self) -> Client {
+        self.client_with(LONG).await
+    }
+    /// Another client; its holds, or its session, are good for `ttl` without a renewal.
+    pub async fn client_with(&self, ttl: Duration) -> Client {
+        self.connect(ttl).await.0
+    }
+    /// Another client and what is below it: its engine, for calls that core would never send, and the cut of its link. Never
+    /// give this engine to a second client.
+    ///
+    /// # Panics
+    /// The engine is of no use.
+    pub async fn connect(&self, ttl: Duration) -> (Client, Connection) {
+        let connection = self.0.fixture.engine(ttl).await;
+        let client = Client::builder(connection.engine.clone()).build();
+        (client.unwrap_or_else(|e| panic!("no client: {e}")), connection)
+    }
+    /// A client with trouble on its way to the engine, as the case plans it.
+    ///
+    /// # Panics
+    /// The engine is of no use.
+    pub async fn chaos(&self, ttl: Duration) -> (Client, Arc<Chaos>) {
+        let chaos = Arc::new(Chaos::new(self.0.fixture.engine(ttl).await.engine));
+        let client = Client::builder(chaos.clone()).build();
+        (client.unwrap_or_else(|e| panic!("no client: {e}")), chaos)
+    }
+    /// A ttl that every engine takes, as short as a trial should wait for. Give it to `client_with`, and to handles.
+    pub fn short(&self) -> Duration {
+        self.0.family.short_ttl()
+    }
+
+    /// Somebody who does what a role says: in a process of his own where the engine has them, else with a client of his own
+    /// here. His holds are good for [`short`](Self::short) without a renewal.
+    pub async fn peer(&self, role: &str, words: &[&str]) -> Peer {
+        self.peer_with(self.short(), role, words).await
+    }
+    /// As [`peer`](Self::peer), with another ttl.
+    pub async fn peer_with(&self, ttl: Duration, role: &str, words: &[&str]) -> Peer {
+        Peer::start(self.0.family, &self.0.fixture, ttl, role, words).await
+    }
+    /// A peer who locks and releases as he is told.
+    pub async fn puppet(&self) -> Puppet {
+        Puppet::new(self.peer("puppet", &[]).await)
+    }
+    /// As [`puppet`](Self::puppet), with another ttl.
+    pub async fn puppet_with(&self, ttl: Duration) -> Puppet {
+        Puppet::new(self.peer_with(ttl, "puppet", &[]).await)
+    }
+
+    /// A counter and a history of this trial, which peers find by its [`place`](Judge::place).
+    pub fn judge(&self, what: &str) -> Judge {
+        Judge::at(&self.0.folder.join(what))
+    }
+    /// Waits until `n` wait for `name`, as the engine tells, and says who.
+    pub async fn queued(&self, client: &Client, name: &str, n: usize) -> Status {
+        let began = Instant::now();
+        loop {
+            let status = client.inspect(name).await.unwrap_or_else(|e| panic!("inspect: {e}"));
+            if status.waiters.len() == n {
+                return status;
+            }
+            assert!(began.elapsed() < STUCK, "{n} should wait: {status:?}");
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+    /// FIFO: waits until the first of these holds, which were seen in the queue in this order, has the lock that was free since
+    /// `freed`.
+    ///
+    /// # Panics
+    /// One of those behind has it. If he may, because the first one was late ([`Family::patience`]), the run is void and made
+    /// again.
+    pub async fn turn_of(&self, client: &Client, name: &str, queue: &[HoldId], freed: Moment) {
+        let (began, [hold, behind @ ..]) = (Instant::now(), queue) else { panic!("nobody is in the queue") };
+        loop {
+            let status = client.inspect(name).await.unwrap_or_else(|e| panic!("inspect: {e}"));
+            match status.exclusive() {
+                Some(holder) if holder.hold == *hold => return,
+                Some(holder) if behind.contains(&holder.hold) => {
+                    let late = freed.until(BootClock.now()).saturating_sub(holder.held_for);
+                    let what = format!("{name}: {holder:?} passed {hold}, {late:?} after the lock was free");
+                    match self.0.family.patience() {
+                        Some(patience) if late + patience / 10 >= patience => resume_unwind(Box::new(Void(what))),
+                        _ => panic!("{what}"),
+                    }
+                }
+                _ => {}
+            }
+            assert!(began.elapsed() < STUCK, "{hold} should have had its turn: {status:?}");
+            tokio::time::sleep(Duration::from_millis(3)).await;
+        }
+    }
+    /// Waits until nobody holds it and nobody waits for it.
+    pub async fn free(&self, client: &Client, name: &str) {
+        eventually(&format!("{name} is free"), || async {
+            let status = client.inspect(name).await.unwrap_or_else(|e| panic!("inspect: {e}"));
+            !status.is_held() && status.waiters.is_empty()
+        })
+        .await;
+    }
+    /// LEAK: waits until nothing of this trial is held or waited for. The suite calls it after every case.
+    ///
+    /// # Panics
+    /// Something is left, and what.
+    pub async fn nothing_left(&self) {
+        let client = self.client().await;
+        let began = Instant::now();
+        loop {
+            let listing = client.list(&self.0.prefix, &Page::default()).await;
+            let left = listing.unwrap_or_else(|e| panic!("list: {e}")).items;
+            if left.is_empty() {
+                return;
+            }
+            assert!(began.elapsed() < STUCK, "left behind by the case: {left:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Context({} {})", self.0.family.name(), self.0.prefix)
+    }
+}
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// Waits until it is so, and says how long that took. Never sleep for a fixed time instead.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use fencelock_conformance::eventually;
+/// let began = std::time::Instant::now();
+/// eventually("a moment has passed", || async { began.elapsed().as_millis() > 5 }).await;
+/// # }
+/// ```
+///
+/// # Panics
+/// It is not so within [`STUCK`].
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut so: impl FnMut() -> F) -> Duration {
+    let began = Instant::now();
+    while !so().await {
+        assert!(began.elapsed() < STUCK, "{what}: not within {STUCK:?}");
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    began.elapsed()
+}
+/// The result of a future that should not take long.
+///
+/// # Panics
+/// It has none within [`STUCK`].
+pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
+    tokio::time::timeout(STUCK, future).await.unwrap_or_else(|_| panic!("{what}: not within {STUCK:?}"))
+}
+/// Polls it once: `None` while it is not ready. Until an attempt has queued it runs only when it is polled: for a place in a queue
+/// `tokio::spawn` it, then wait with [`Context::queued`]; to break it off, abort the task.
+pub async fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    let mut future = Pin::new(future);
+    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+        Poll::Ready(out) => Poll::Ready(Some(out)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}

@@ -1,0 +1,259 @@
+//! Trials from families and cases.
+use crate::{
+    case::{Case, Need, all_cases},
+    context::{Context, Void},
+    fixture::{Family, Fixture},
+    peer,
+};
+use fencelock_core::Capabilities;
+use libtest_mimic::{Arguments, Failed, Trial};
+use std::{
+    panic::resume_unwind,
+    process::ExitCode,
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
+use tokio::{
+    runtime::{Builder, Runtime},
+    time::sleep,
+};
+
+/// So many at once unless `--test-threads` says otherwise: trials wait more than they work.
+const THREADS: usize = 16;
+/// So long after the last trial a store may still hold something.
+const QUIET: Duration = Duration::from_secs(10);
+
+/// In full, or at a tenth: `FENCELOCK_PROVE=1`, which `cargo xtask prove` sets.
+pub fn full() -> bool {
+    std::env::var_os("FENCELOCK_PROVE").is_some_and(|v| v == "1")
+}
+/// `n` in full, else a tenth of it and at least one.
+pub fn tenth(n: usize) -> usize {
+    if full() { n } else { (n / 10).max(1) }
+}
+
+/// The whole of a binary that proves engines: every case that applies to them, and an exit code.
+///
+/// It takes the arguments of `cargo test`: a part of a name, `--exact`, `--list`, `--test-threads`.
+pub fn main(families: &[&'static dyn Family]) -> ExitCode {
+    run(families, Vec::new())
+}
+
+/// So often a trial may prove nothing.
+const AGAIN: usize = 5;
+
+/// As [`main`], with more trials beside the cases.
+pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
+    #[cfg(feature = "mutants")]
+    mutate();
+    if let Some(code) = peer::worker(families) {
+        return code;
+    }
+    let mut args = Arguments::from_args();
+    args.test_threads.get_or_insert(THREADS);
+    let mut trials = more;
+    let mut stores = Vec::new();
+    for family in families {
+        let cases: Vec<_> = all_cases().filter(|case| applies(*family, case)).collect();
+        if cases.is_empty() {
+            eprintln!("error: no case applies to {}: its scopes are {:?}", family.name(), family.scopes());
+            return ExitCode::FAILURE;
+        }
+        if !cases.iter().any(|case| wanted(&args, &name(*family, case))) {
+            continue; // nothing is started for nobody
+        }
+        let store = Arc::new(Store::start(*family));
+        trials.extend(cases.into_iter().map(|case| store.clone().trial(case)));
+        stores.push(store);
+    }
+    let conclusion = libtest_mimic::run(&args, trials);
+    if args.list {
+        return ExitCode::SUCCESS;
+    }
+    let clean = stores.iter().all(|store| store.is_clean());
+    if conclusion.has_failed() || !clean { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+/// `FENCELOCK_MUTANT=NoWakeUp`: a fault of core lives in this run, workers included, and a trial has to see it.
+#[cfg(feature = "mutants")]
+fn mutate() {
+    use fencelock_core::mutants::{Mutant, choose};
+    if let Some(name) = std::env::var_os("FENCELOCK_MUTANT") {
+        let chosen = Mutant::ALL.iter().copied().find(|mutant| format!("{mutant:?}") == name.to_string_lossy());
+        choose(Some(chosen.unwrap_or_else(|| panic!("no mutant is called {name:?}: {:?}", Mutant::ALL))));
+    }
+}
+fn applies(family: &dyn Family, case: &Case) -> bool {
+    case.scope().is_some_and(|scope| family.scopes().contains(&scope))
+}
+fn name(family: &dyn Family, case: &Case) -> String {
+    format!("{}::{}", family.name(), case.id)
+}
+/// As libtest reads them.
+fn wanted(args: &Arguments, name: &str) -> bool {
+    let fits = |pattern: &str| if args.exact { name == pattern } else { name.contains(pattern) };
+    args.filter.as_deref().is_none_or(fits) && !args.skip.iter().any(|pattern| fits(pattern))
+}
+
+struct Store {
+    family: &'static dyn Family,
+    fixture: Arc<dyn Fixture>,
+    can: Capabilities,
+    cut: bool,
+}
+impl Store {
+    fn start(family: &'static dyn Family) -> Self {
+        let fixture: Arc<dyn Fixture> = Arc::from(family.start());
+        let looked = runtime("look").block_on(fixture.engine(family.short_ttl()));
+        let (can, cut) = (looked.engine.info().capabilities.clone(), looked.cut.is_some());
+        Self { family, fixture, can, cut }
+    }
+    fn trial(self: Arc<Self>, case: &'static Case) -> Trial {
+        let name = name(self.family, case);
+        match case.missing(&self.can, &*self.fixture, self.cut) {
+            Some(why) => {
+                let refused = Trial::test(format!("{name} ({why})"), move || Err(Failed::from(why)));
+                refused.with_ignored_flag(true)
+            }
+            None => Trial::test(name.clone(), move || self.prove(&name, case)),
+        }
+    }
+    fn prove(&self, name: &str, case: &Case) -> Result<(), Failed> {
+        for _ in 0..AGAIN {
+            match self.once(name, case)? {
+                Ok(()) => return Ok(()),
+                Err(Void(why)) => println!("{name} proves nothing, once more: {why}"),
+            }
+        }
+        Err(Failed::from(format!("void {AGAIN} times: the machine is too busy")))
+    }
+    fn once(&self, name: &str, case: &Case) -> Result<Result<(), Void>, Failed> {
+        // Whoever stops a server has one of his own.
+        let own = case.needs.contains(&Need::Server);
+        let fixture = if own { Arc::from(self.family.start()) } else { self.fixture.clone() };
+        let context = Context::new(self.family, fixture, case.id);
+        let limit = if full() { 10 * case.limit } else { case.limit };
+        let runtime = runtime(name);
+        let running = (case.run)(context.clone());
+        let case = runtime.spawn(async move {
+            running.await;
+            context.nothing_left().await;
+        });
+        // Waited for outside of the runtime: a case that blocks all of its threads is found out too.
+        let (tx, rx) = mpsc::channel();
+        runtime.spawn(async move { drop(tx.send(case.await)) });
+        let ended = rx.recv_timeout(limit);
+        runtime.shutdown_timeout(Duration::from_secs(1));
+        match ended {
+            Ok(Ok(())) => Ok(Ok(())),
+            Ok(Err(failed)) if failed.is_panic() => match failed.into_panic().downcast::<Void>() {
+                Ok(void) => Ok(Err(*void)),
+                Err(panic) => resume_unwind(panic),
+            },
+            Ok(Err(failed)) => Err(Failed::from(failed)),
+            Err(_) => Err(Failed::from(format!("{name} is stuck: not done within {limit:?}"))),
+        }
+    }
+    fn is_clean(&self) -> bool {
+        let began = Instant::now();
+        let left = runtime("clean").block_on(async {
+            loop {
+                let left = self.fixture.clean().await;
+                if left.is_empty() || began.elapsed() > QUIET {
+                    return left;
+                }
+                sleep(Duration::from_millis(50)).await;
+            }
+        });
+        for what in &left {
+            eprintln!("error: left over in {} when all was quiet: {what}", self.family.name());
+        }
+        left.is_empty()
+    }
+}
+/// Its threads bear the trial's name, which a panic tells.
+fn runtime(name: &str) -> Runtime {
+    let runtime = Builder::new_multi_thread().worker_threads(2).thread_name(name).enable_all().build();
+    runtime.unwrap_or_else(|e| panic!("no runtime: {e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    //! What the suite itself must see: cases that fail, hang, block, and leave something behind.
+    use super::*;
+    use crate::{Connection, case::Running};
+    use async_trait::async_trait;
+    use fencelock_core::{
+        BootClock,
+        memory::{MemoryEngine, MemoryServer},
+    };
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    struct Memory;
+    impl Family for Memory {
+        fn name(&self) -> &'static str {
+            "memory"
+        }
+        fn scopes(&self) -> &'static [&'static str] {
+            &["any"]
+        }
+        fn start(&self) -> Box<dyn Fixture> {
+            Box::new(Shared(MemoryServer::new(Arc::new(BootClock))))
+        }
+    }
+    struct Shared(Arc<MemoryServer>);
+    #[async_trait]
+    impl Fixture for Shared {
+        async fn engine(&self, ttl: Duration) -> Connection {
+            Connection::new(Arc::new(MemoryEngine::on(self.0.clone()).default_ttl(ttl)))
+        }
+    }
+    fn prove(needs: &'static [Need], run: fn(Context) -> Running) -> Result<(), String> {
+        let case = Case { id: "redisson/lock-unlock", path: "here", needs, limit: Duration::from_millis(300), run };
+        let store = Store::start(&Memory);
+        match catch_unwind(AssertUnwindSafe(|| store.prove("a trial", &case))) {
+            Ok(proved) => proved.map_err(|failed| failed.message().unwrap_or_default().to_owned()),
+            Err(panic) => Err(panic.downcast_ref::<String>().cloned().unwrap_or_default()),
+        }
+    }
+
+    #[test]
+    fn what_a_case_does_wrong_is_told() {
+        let good = |cx: Context| -> Running {
+            Box::pin(async move {
+                cx.client().await.mutex(cx.name("m")).lock().await.unwrap().release().await.unwrap();
+            })
+        };
+        assert_eq!(prove(&[], good), Ok(()));
+        let hangs = |_| -> Running { Box::pin(std::future::pending()) };
+        assert!(prove(&[], hangs).unwrap_err().contains("a trial is stuck"));
+        let blocks = |_| -> Running {
+            Box::pin(async {
+                tokio::spawn(async { std::thread::sleep(Duration::from_secs(2)) });
+                std::thread::sleep(Duration::from_secs(2));
+            })
+        };
+        assert!(prove(&[], blocks).unwrap_err().contains("a trial is stuck"));
+        let panics = |cx: Context| -> Running { Box::pin(async move { panic!("in {}", cx.family().name()) }) };
+        assert_eq!(prove(&[], panics), Err("in memory".to_owned()));
+        // It waits for the leftover to go, and is stuck over it.
+        let leaves = |cx: Context| -> Running {
+            Box::pin(async move {
+                let client = cx.client().await;
+                std::mem::forget(client.mutex(cx.name("m")).lock().await.unwrap());
+            })
+        };
+        assert!(prove(&[], leaves).is_err());
+    }
+    #[test]
+    fn what_an_engine_lacks_is_told() {
+        let store = Store::start(&Memory);
+        let missing = |needs: &'static [Need]| {
+            let case = Case { id: "x", path: "x", needs, limit: QUIET, run: |_| Box::pin(async {}) };
+            case.missing(&store.can, &*store.fixture, store.cut)
+        };
+        assert_eq!(missing(&[Need::Permits, Need::Tickets]), None);
+        assert_eq!(missing(&[Need::Permits, Need::Crash]), Some("its clients can be neither killed nor cut off"));
+        assert_eq!(missing(&[Need::Processes]), Some("its store lives in one process"));
+        assert_eq!(missing(&[Need::Server]), Some("no server"));
+    }
+}

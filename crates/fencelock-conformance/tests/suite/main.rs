@@ -1,0 +1,18 @@
+//! Every engine of this workspace × every case. `cargo test -p fencelock-conformance --test suite -- PART-OF-A-NAME`
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod catalogue;
+mod memory;
+mod sqlite;
+
+use libtest_mimic::Trial;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if std::env::var_os("FENCELOCK_BLESS").is_some() {
+        return catalogue::bless();
+    }
+    let complete = Trial::test("cases.toml is complete", catalogue::check);
+    let families: &[&'static dyn fencelock_conformance::Family] =
+        &[&memory::Leases, &memory::Sessions, &sqlite::Sqlite];
+    fencelock_conformance::run(families, vec![complete])
+}
