@@ -146,6 +146,9 @@ impl<A> Acquire<A> {
         Ok(Stage::Task(request, rx))
     }
 }
+fn hand_out<A: Claimed>(answer: Answer) -> Result<A> {
+    A::from_held(answer.map(|got| got.map(Held::hand_out)))
+}
 /// The guard is sent, not the grant: if the caller is gone it comes back here and drops, and the lock is released.
 async fn deliver(attempt: Attempt, tx: oneshot::Sender<Answer>) {
     let _ = tx.send(attempt.await);
@@ -164,7 +167,7 @@ impl<A: Claimed> Future for Acquire<A> {
                 },
                 Stage::Here(request, mut attempt) => {
                     if let Poll::Ready(answer) = attempt.as_mut().poll(cx) {
-                        return Poll::Ready(A::from_held(answer));
+                        return Poll::Ready(hand_out(answer));
                     }
                     if !request.is_queued() {
                         this.stage = Stage::Here(request, attempt);
@@ -183,7 +186,7 @@ impl<A: Claimed> Future for Acquire<A> {
                         this.stage = Stage::Task(request, rx);
                         return Poll::Pending;
                     };
-                    return Poll::Ready(A::from_held(answer.unwrap_or_else(|_| Err(Error::closed("lock")))));
+                    return Poll::Ready(hand_out(answer.unwrap_or_else(|_| Err(Error::closed("lock")))));
                 }
                 Stage::Done => panic!("an Acquire was polled after it was ready"),
             }

@@ -9,7 +9,13 @@ use crate::{
     ticket::Ticket,
     types::{Claim, HoldId, LossReason, Name, Outcome, Released, Renewed, Token},
 };
-use std::{fmt, future::Future, ops::Deref, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    future::Future,
+    ops::Deref,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 /// A hold, whatever was claimed. Dropping it releases, without blocking and without a runtime.
 ///
@@ -61,6 +67,11 @@ impl Held {
     /// One more guard on a hold that was entered again.
     pub(crate) fn again(core: Arc<Core>, hold: Arc<Hold>, claim: Claim, owner: Owner) -> Self {
         Self { core, hold, way: Way::of(claim), duty: Duty::Leave, owner: Some(owner) }
+    }
+    /// Its caller has it in hand.
+    pub(crate) fn hand_out(self) -> Self {
+        self.hold.taken.store(true, Ordering::Release);
+        self
     }
     pub(crate) fn owned_by(&mut self, owner: Owner) -> &Arc<Hold> {
         self.owner = Some(owner);
@@ -274,7 +285,7 @@ impl Held {
     }
     fn stays_taken(&self) -> bool {
         // Asked for by few: the others do not look at the clock.
-        let not_before = self.hold.not_before;
+        let not_before = self.hold.not_before();
         not_before > Moment::ZERO && self.core.keeper().clock.now() < not_before && self.hold.is_valid()
     }
     fn leave(&mut self) {

@@ -96,8 +96,9 @@ pub(crate) struct Hold {
     since: Since,
     /// It is never renewed, only extended.
     pub(crate) fixed: bool,
-    /// It is not given back before.
-    pub(crate) not_before: Moment,
+    /// It is not given back before, if anybody has had it in hand.
+    not_before: Moment,
+    pub(crate) taken: AtomicBool,
     /// The guards on it: those that hold it alone in the low half, those that share it in the high half (SAFETY A4).
     entries: AtomicU64,
     /// A writer's hold that readers have now.
@@ -189,7 +190,7 @@ impl Hold {
         let at_once = at_least.is_zero() || lives(Mutant::AtLeastIgnored);
         let not_before = if at_once { Moment::ZERO } else { clock.now() + at_least };
         let entries = AtomicU64::new(if grant.claim.is_exclusive() { ALONE } else { SHARED });
-        let (fixed, downgraded) = (request.is_fixed(), AtomicBool::new(false));
+        let (fixed, downgraded, taken) = (request.is_fixed(), AtomicBool::new(false), AtomicBool::new(false));
         let (life, changed) = (AtomicU8::new(Life::Held.code()), Notify::new());
         let (renewal, leaving) = (AtomicU64::new(0), AtomicBool::new(false));
         Self {
@@ -197,6 +198,7 @@ impl Hold {
             since,
             fixed,
             not_before,
+            taken,
             entries,
             downgraded,
             trusted,
@@ -207,6 +209,10 @@ impl Hold {
             leaving,
             clock,
         }
+    }
+    /// When it may be given back: an attempt that was dropped as it got in keeps nobody out.
+    pub(crate) fn not_before(&self) -> Moment {
+        if self.taken.load(Acquire) { self.not_before } else { Moment::ZERO }
     }
     /// What the engine has of it now.
     pub(crate) fn grant_now(&self) -> Cow<'_, Grant> {

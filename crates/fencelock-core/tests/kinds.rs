@@ -228,3 +228,31 @@ fn a_multilock_of_nothing_or_of_one_lock_twice_is_refused() {
         says(large, ErrorKind::InvalidConfig, &["262145 bytes", "at most 256 KiB"]);
     });
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_attempt_keeps_nobody_out_whatever_it_asked_for() {
+    let (client, control) = fencelock_core::testing::memory();
+    // Granted, with nobody left to take it: at_least is for those who had it.
+    for polls in 0..3 {
+        let mut lock = client.mutex("x").at_least(20 * SEC).lock();
+        for _ in 0..polls {
+            if let Some(guard) = once(&mut lock).await {
+                guard.unwrap().release().await.unwrap();
+                control.advance(21 * SEC).await;
+                break;
+            }
+        }
+        drop(lock);
+        control.advance(SEC).await;
+        assert_eq!(control.census(), (0, 0), "after {polls} polls");
+    }
+    let waiting = client.mutex("x").lock().await.unwrap();
+    let mut lock = client.mutex("x").at_least(20 * SEC).lock();
+    assert!(once(&mut lock).await.is_none());
+    control.advance(SEC).await;
+    drop(waiting);
+    control.advance(SEC).await; // granted to the task, unread
+    drop(lock);
+    control.advance(SEC).await;
+    assert_eq!(control.census(), (0, 0));
+}

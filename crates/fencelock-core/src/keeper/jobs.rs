@@ -76,7 +76,7 @@ impl Keeper {
                         // Not done, it stays a writer's: that lets in fewer, not more.
                         self.run_in(&mut others, async move { drop(downgrade(&keeper, &hold).await) });
                     },
-                    Some(Job::Release(hold)) if hold.not_before > Moment::ZERO => {
+                    Some(Job::Release(hold)) if hold.not_before() > Moment::ZERO => {
                         self.run_in(&mut late, self.clone().release(hold));
                     }
                     Some(Job::Release(hold)) => self.run_in(&mut mending, self.clone().release(hold)),
@@ -133,8 +133,8 @@ impl Keeper {
 
     /// Until it is answered, or the engine has ended the lease by itself; with a session it does not while that lives.
     async fn release(self: Arc<Self>, hold: Arc<Hold>) {
-        if hold.not_before > Moment::ZERO {
-            sleep(self.clock.now().until(hold.not_before)).await;
+        if hold.not_before() > Moment::ZERO {
+            sleep(self.clock.now().until(hold.not_before())).await;
         }
         let deadline = self.clock.now() + hold.grant.ttl;
         let enough = || self.clock.now() >= deadline && (!hold.in_session() || self.closing.load(Acquire));
