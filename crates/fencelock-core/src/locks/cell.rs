@@ -92,9 +92,8 @@ impl Cell {
         let mut pause = Duration::from_millis(1);
         loop {
             let value: Arc<[u8]> = f(before.value.as_deref()).into().into();
-            match self.write(before.version, Some(value.clone())).await? {
-                Ok(version) => return Ok(Versioned { version, value: Some(value) }),
-                Err(Conflict { .. }) => {}
+            if let Ok(version) = self.write(before.version, Some(value.clone())).await? {
+                return Ok(Versioned { version, value: Some(value) });
             }
             // Others go on meanwhile: it is loaded anew.
             self.0.core.pause(pause.mul_f64(fastrand::f64())).await;

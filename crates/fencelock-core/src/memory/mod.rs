@@ -23,7 +23,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use link::Wires;
-use server::{Claimant, Entered, State};
+use server::{Claimant, Entered, Resized, State};
 use std::{
     sync::{
         Arc,
@@ -414,9 +414,9 @@ impl Engine for MemoryEngine {
     async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
         let wanted = name.clone();
         match self.call(move |state, now| state.resize(&wanted, from, to, now)).await? {
-            Err(Entered::OtherKind(kind)) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
-            Err(Entered::OtherCapacity(size)) => Err(Error::other_capacity("resize", name, from, size)),
-            _ => Ok(()),
+            Resized::OtherKind(kind) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
+            Resized::OtherCapacity(size) => Err(Error::other_capacity("resize", name, from, size)),
+            Resized::Done => Ok(()),
         }
     }
     fn cells(&self) -> Option<&dyn Cells> {

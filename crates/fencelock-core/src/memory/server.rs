@@ -113,6 +113,14 @@ pub(super) enum Entered {
     NoSession,
 }
 
+/// What became of a resize.
+#[derive(Debug)]
+pub(super) enum Resized {
+    Done,
+    OtherKind(Kind),
+    OtherCapacity(u32),
+}
+
 impl MemoryServer {
     /// An empty store whose leases run by `clock`.
     pub fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
@@ -427,13 +435,13 @@ impl State {
         self.settled(name, now);
         Entered::Granted(old.1)
     }
-    pub(super) fn resize(&mut self, name: &Name, from: u32, to: u32, now: Moment) -> Result<(), Entered> {
+    pub(super) fn resize(&mut self, name: &Name, from: u32, to: u32, now: Moment) -> Resized {
         let (record, _) = self.settled(name, now);
         if let Some(kind) = record.kind.filter(|kind| *kind != Kind::Semaphore) {
-            return Err(Entered::OtherKind(kind));
+            return Resized::OtherKind(kind);
         }
         if let Some(size) = record.capacity.filter(|size| *size != from && *size != to) {
-            return Err(Entered::OtherCapacity(size));
+            return Resized::OtherCapacity(size);
         }
         record.capacity = Some(to);
         // What can never be granted would stand in everybody's way; it is woken, and finds that it has no place.
@@ -442,7 +450,7 @@ impl State {
         record.queue = stay;
         go.iter().for_each(|waiting| waiting.wake.notify_one());
         self.settled(name, now);
-        Ok(())
+        Resized::Done
     }
     /// The lock as it is, what tells of its next change, and when it changes by itself.
     pub(super) fn watch(&mut self, name: &Name, now: Moment) -> (Status, Arc<Notify>, Moment) {

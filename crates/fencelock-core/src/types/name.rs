@@ -57,22 +57,22 @@ impl fmt::Display for Name {
 
 /// One attempt and the hold that comes of it (SAFETY A1): 128 bits, minted before the first byte is sent, never used twice.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct HoldId(u128);
+pub struct HoldId([u8; 16]);
 impl HoldId {
-    pub(crate) const MAX: Self = Self(u128::MAX);
+    pub(crate) const MAX: Self = Self([u8::MAX; 16]);
 
     /// From the bytes that an engine stored.
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
-        Self(u128::from_be_bytes(bytes))
+        Self(bytes)
     }
     /// The bytes that an engine stores.
     pub const fn to_bytes(self) -> [u8; 16] {
-        self.0.to_be_bytes()
+        self.0
     }
 }
 impl fmt::Display for HoldId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.0)
+        write!(f, "{:032x}", u128::from_be_bytes(self.0))
     }
 }
 impl fmt::Debug for HoldId {
@@ -87,7 +87,7 @@ impl FromStr for HoldId {
         if text.len() != 32 {
             return Err(refused());
         }
-        u128::from_str_radix(text, 16).map(Self).map_err(|_| refused())
+        u128::from_str_radix(text, 16).map(|n| Self(n.to_be_bytes())).map_err(|_| refused())
     }
 }
 
@@ -149,7 +149,8 @@ impl Minter {
     pub(crate) fn mint(&self) -> HoldId {
         // The odd factor spreads the ids, so that the first digits tell them apart for people; it loses none.
         let n = u128::from(self.next.fetch_add(1, Relaxed));
-        HoldId(self.start.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)))
+        let id = self.start.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+        HoldId(id.to_be_bytes())
     }
 }
 
