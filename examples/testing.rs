@@ -2,6 +2,7 @@
 //!
 //! `cargo run --example testing`. In a project of yours these are functions under `#[tokio::test(start_paused = true)]`, with
 //! tokio's feature `test-util`.
+#![allow(clippy::unwrap_used, reason = "as in a test")]
 use fencelock::{Client, ErrorKind, LossReason, Operation, Token, testing};
 use std::{error::Error, time::Duration};
 

@@ -10,6 +10,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::duration;
+use crate::mode::{self, Mode, Permits};
 
 /// Like flock(1), across machines, and it really stops the job
 #[derive(Debug, Parser)]
@@ -24,6 +25,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run CMD while holding NAME
+    #[command(after_help = RUN_HELP)]
     Run(Box<Run>),
     /// Show who holds NAME, and who waits
     Status(Status),
@@ -52,11 +54,46 @@ pub(crate) struct Common {
     pub(crate) verbose: bool,
 }
 
+/// What an option's line has no room for.
+const RUN_HELP: &str = "\
+Examples:
+  fencelock run backup -- pg_dump -f db.sql app      one at a time, the others wait
+  fencelock run -n --skip-ok nightly -- ./report     the same cron job on many hosts: one runs it
+  fencelock run -s config -- ./serve                 readers of `config`, beside each other
+  fencelock run --write config -- ./deploy           its writer: waits for the readers, and keeps new ones out
+  fencelock run --permits 1/3 partner-api -- ./sync  at most three at once
+  fencelock run --permits 3/3 partner-api -- ./move  all of it
+
+A name is one kind of lock at a time: a mutex (neither -s, --write nor --permits), a read-write lock (-s and --write) or
+a semaphore (--permits, and all say the same N). Another kind or size than the one in use ends with 78.
+
+The job finds FENCELOCK_NAME, FENCELOCK_HOLD, FENCELOCK_ENGINE, FENCELOCK_TTL_MS and FENCELOCK_MODE (mutex, read, write or
+permits). FENCELOCK_TOKEN, for fenced writes, is there in the modes mutex and write only: the number of a hold that has
+others beside it orders nothing. FENCELOCK_OUTER names the holds of the runs around it.
+
+With --reentrant a script can be called by itself and from a script that holds NAME already: below that run it joins, in
+the same or a lesser mode (-s below --write), and its job ends with the lock of the outer run, at the latest.
+
+Exit codes: the job's own, 128+n when a signal ended it; 75 not got in time, 76 lost and the job stopped, 69 engine
+unreachable, 78 configuration, 64 usage, 126/127 command not executable / not found.";
+
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     /// The lock
     #[arg(value_parser = text())]
     pub(crate) name: String,
+    /// Hold it to read, beside other readers; without -s or --write, NAME is a mutex
+    #[arg(short, long, conflicts_with_all = ["write", "permits"])]
+    pub(crate) shared: bool,
+    /// Hold it to write, beside nobody: what keeps the runs with -s out
+    #[arg(long, conflicts_with = "permits")]
+    pub(crate) write: bool,
+    /// Hold K of the N permits of a semaphore
+    #[arg(long, value_name = "K/N", value_parser = mode::permits)]
+    pub(crate) permits: Option<Permits>,
+    /// Below a run that holds NAME already, join it: nothing is acquired or released
+    #[arg(long)]
+    pub(crate) reentrant: bool,
     /// Do not wait for the lock
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
@@ -87,6 +124,17 @@ pub(crate) struct Run {
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
+}
+
+impl Run {
+    pub(crate) fn mode(&self) -> Mode {
+        match self.permits {
+            Some(permits) => Mode::Permits(permits),
+            None if self.shared => Mode::Read,
+            None if self.write => Mode::Write,
+            None => Mode::Mutex,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -43,6 +43,7 @@ pub(crate) fn of(kind: ErrorKind) -> u8 {
         | ErrorKind::Unsupported
         | ErrorKind::LayoutMismatch
         | ErrorKind::KindMismatch
+        | ErrorKind::CapacityMismatch
         | ErrorKind::PermissionDenied => CONFIG,
         ErrorKind::Unreachable | ErrorKind::Ambiguous | ErrorKind::Protocol | ErrorKind::Closed => UNREACHABLE,
         ErrorKind::Busy => BUSY,
@@ -107,10 +108,11 @@ impl From<io::Error> for Failure {
 mod tests {
     use super::*;
 
-    // Planted: PermissionDenied moved to the unreachable ones.
+    // Planted: PermissionDenied moved to the unreachable ones; CapacityMismatch forgotten.
     #[test]
     fn kinds_have_the_codes_of_the_manual() {
         assert_eq!(of(ErrorKind::PermissionDenied), 78);
+        assert_eq!(of(ErrorKind::CapacityMismatch), 78);
         assert_eq!(of(ErrorKind::Ambiguous), 69);
         assert_eq!(of(ErrorKind::NotHeld), 76);
         assert_eq!(of(ErrorKind::Busy), 75);

@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod duration;
 mod exit;
+mod mode;
 mod render;
 mod supervise;
 

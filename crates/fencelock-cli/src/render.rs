@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
-use fencelock::{Busy, EngineInfo, Holder, Status, Waiter};
+use fencelock::{Busy, Claim, EngineInfo, Holder, Kind, Status, Waiter};
 use serde::Serialize;
 
 use crate::exit::{self, Failure};
+use crate::mode;
 
 /// A message to the user. A standard error that is closed or full is no reason to die of.
 pub(crate) fn complain(message: &str) {
@@ -48,18 +49,29 @@ pub(crate) fn span(d: Duration) -> String {
     }
 }
 
-/// `held 4m12s by web-3 pid 812 "pg_dump" (token 1181, lease 8 s left)`
+/// `held 4m12s by web-3 pid 812 "pg_dump" (token 1181, lease 8 s left)`, with the mode where it is not a mutex's.
 pub(crate) fn holder(h: &Holder) -> String {
     let left =
         if h.left.as_secs() > 0 { format!("{} s", h.left.as_secs()) } else { format!("{} ms", h.left.as_millis()) };
     format!(
-        "held {} by {} pid {} \"{}\" (token {}, lease {left} left)",
+        "held {} by {} pid {} \"{}\" ({}token {}, lease {left} left)",
         span(h.held_for),
         plain(&h.host),
         h.pid,
         plain(&h.note),
+        claimed(h.claim),
         h.token.get(),
     )
+}
+
+/// How, where it is not the usual way.
+fn claimed(claim: Claim) -> String {
+    match claim {
+        Claim::Mutex => String::new(),
+        Claim::Permits { take: 1, .. } => "1 permit, ".to_owned(),
+        Claim::Permits { take, .. } => format!("{take} permits, "),
+        other => format!("{}, ", mode::word(other)),
+    }
 }
 
 /// `waiting for backup: held …, 2 ahead of you`
@@ -78,7 +90,17 @@ pub(crate) fn in_the_way(busy: &Busy) -> String {
 
 fn waiter(position: usize, w: &Waiter) -> String {
     let (host, note) = (plain(&w.host), plain(&w.note));
-    format!("{position}. {host} pid {} \"{note}\" has waited {}", w.pid, span(w.waiting_for))
+    let wants = match claimed(w.claim) {
+        usual if usual.is_empty() => usual,
+        other => format!(", for {}", other.trim_end_matches(", ")),
+    };
+    format!("{position}. {host} pid {} \"{note}\" has waited {}{wants}", w.pid, span(w.waiting_for))
+}
+
+/// `1 of 3 permits free`, while somebody has some.
+fn permits_left(s: &Status) -> Option<String> {
+    let size = s.capacity.filter(|_| s.kind == Some(Kind::Semaphore))?;
+    Some(format!("{} of {size} permits free", s.free_permits().unwrap_or(0)))
 }
 
 /// A lock for people, with its queue.
@@ -87,8 +109,10 @@ pub(crate) fn status(s: &Status) -> String {
     for h in &s.holders {
         let _ = writeln!(text, "{}", holder(h));
     }
-    if s.holders.is_empty() {
-        text.push_str("free\n");
+    match permits_left(s) {
+        _ if s.holders.is_empty() => text.push_str("free\n"),
+        Some(left) => text.push_str(&(left + "\n")),
+        None => {}
     }
     for (i, w) in s.waiters.iter().enumerate() {
         let _ = writeln!(text, "  {}", waiter(i + 1, w));
@@ -98,12 +122,15 @@ pub(crate) fn status(s: &Status) -> String {
 
 /// A lock for people, on one line.
 pub(crate) fn line(s: &Status) -> String {
-    let held = s.holders.first().map_or_else(|| "free".to_owned(), holder);
-    let waiting = match s.waiters.len() {
-        0 => String::new(),
-        n => format!(", {n} waiting"),
-    };
-    format!("{}: {held}{waiting}\n", plain(s.name.as_str()))
+    let mut parts = vec![s.holders.first().map_or_else(|| "free".to_owned(), holder)];
+    if let more @ 1.. = s.holders.len().saturating_sub(1) {
+        parts.push(format!("{more} more hold it"));
+    }
+    parts.extend(permits_left(s).filter(|_| s.is_held()));
+    if let waiting @ 1.. = s.waiters.len() {
+        parts.push(format!("{waiting} waiting"));
+    }
+    format!("{}: {}\n", plain(s.name.as_str()), parts.join(", "))
 }
 
 /// A lock for programs: one JSON object and a line end.
@@ -113,6 +140,8 @@ pub(crate) fn json(s: &Status, info: &EngineInfo) -> Result<String, Failure> {
         name: s.name.as_str(),
         engine: info.scheme,
         layout: info.layout,
+        kind: s.kind.map(Kind::as_str),
+        capacity: s.capacity,
         holders: s.holders.iter().map(HolderObject::of).collect(),
         waiters: s.waiters.iter().enumerate().map(|(i, w)| WaiterObject::of(i + 1, w)).collect(),
         last_token: s.last_token.map(|t| t.get()),
@@ -138,6 +167,9 @@ struct Object<'a> {
     name: &'a str,
     engine: &'a str,
     layout: &'a str,
+    kind: Option<&'a str>,
+    /// The size of a semaphore.
+    capacity: Option<u32>,
     holders: Vec<HolderObject>,
     waiters: Vec<WaiterObject>,
     last_token: Option<i64>,
@@ -146,7 +178,8 @@ struct Object<'a> {
 #[derive(Serialize)]
 struct HolderObject {
     hold: String,
-    mode: String,
+    mode: &'static str,
+    permits: Option<u32>,
     token: i64,
     host: String,
     pid: u32,
@@ -159,7 +192,8 @@ impl HolderObject {
     fn of(h: &Holder) -> Self {
         Self {
             hold: h.hold.to_string(),
-            mode: h.claim.to_string(),
+            mode: mode::word(h.claim),
+            permits: permits(h.claim),
             token: h.token.get(),
             host: plain(&h.host),
             pid: h.pid,
@@ -174,7 +208,8 @@ impl HolderObject {
 struct WaiterObject {
     position: usize,
     hold: String,
-    mode: String,
+    mode: &'static str,
+    permits: Option<u32>,
     host: String,
     pid: u32,
     note: String,
@@ -186,13 +221,18 @@ impl WaiterObject {
         Self {
             position,
             hold: w.hold.to_string(),
-            mode: w.claim.to_string(),
+            mode: mode::word(w.claim),
+            permits: permits(w.claim),
             host: plain(&w.host),
             pid: w.pid,
             note: plain(&w.note),
             waiting_ms: millis(w.waiting_for),
         }
     }
+}
+
+fn permits(claim: Claim) -> Option<u32> {
+    claim.capacity().map(|_| claim.take())
 }
 
 fn millis(d: Duration) -> u64 {

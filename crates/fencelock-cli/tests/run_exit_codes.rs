@@ -12,7 +12,7 @@ use common::{Place, end_of, finish, start, until};
 #[test]
 fn the_code_of_the_job_is_exact() {
     let place = Place::new();
-    for code in [0, 1, 64, 75, 76, 127, 255] {
+    for code in [0, 1, 3, 64, 75, 76, 127, 255] {
         assert_eq!(finish(&mut place.run(&[], &format!("exit {code}"))).0, code);
     }
 }
@@ -81,6 +81,7 @@ fn a_command_line_that_is_wrong() {
         assert_ne!(err, "", "{args:?}");
     }
     assert!(finish(place.fencelock().args(["run", "x", "-w", "soon", "--", "true"])).2.contains("'soon'"));
+    assert_eq!(finish(place.fencelock().arg("list")).1, "");
 }
 
 // Planted: the grace taken as given; the default engine used below an outer run.

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::bars::{bar, p99, percentile, tenth};
-use common::{NEXT, Place, Running, binary, code_of, kill, minder_of, pid_of, start, until};
+use common::{NEXT, Place, Running, binary, done, kill, minder_of, pid_of, start, until};
 use rustix::process::Signal;
 
 /// A bash that runs the script with the place as `$D`, the binary as `$F`, its engine, and `$N`.
@@ -15,18 +15,6 @@ fn bash(place: &Place, script: &str, n: usize) -> Command {
     bash.args(["-c", script]).env("D", place.path("")).env("F", binary()).env("FENCELOCK_URL", place.url());
     bash.env("N", n.to_string()).stdin(Stdio::null());
     bash
-}
-
-/// Waits for the end of a load that takes as long as it takes, but not for ever.
-fn done(mut child: Running) -> i32 {
-    let start = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait().expect("a child to wait for") {
-            return code_of(status);
-        }
-        assert!(start.elapsed() < Duration::from_secs(600), "stuck");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 // Planted: the lock taken under another name by every process; one token for all.

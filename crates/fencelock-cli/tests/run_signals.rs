@@ -8,11 +8,13 @@ use common::{Place, Running, code_of, end_of, kill, lives, pid_of, start, until}
 use rustix::process::Signal;
 
 /// A job that writes which signal it got, and ends with 40 on TERM. It has its descriptor before it says that it is there:
-/// a bash that is about to start a process substitution may lose a signal for which it has a trap.
+/// a bash that is about to start a process substitution may lose a signal for which it has a trap. And it has read once: the
+/// first `read -t` of a bash takes HUP over for a moment, an ignored one too.
 const LISTENER: &str = r#"
 for s in INT HUP QUIT USR1 USR2 WINCH; do trap "echo $s >> $D/got" $s; done
 trap 'echo TERM >> $D/got; exit 40' TERM
 exec 9<> <(:)
+read -t 0.01 -u 9
 echo $$ > $D/job
 while :; do read -t 0.01 -u 9; done
 "#;

@@ -50,12 +50,13 @@ async fn all(client: &Client, prefix: &str) -> Result<Vec<Status>, Failure> {
     Ok(locks)
 }
 
-/// What counts as a change: who holds and who waits, not for how long.
+/// What counts as a change: who holds and who waits and how many may, not for how long.
 fn fingerprint(locks: &[Status]) -> Vec<String> {
     let one = |s: &Status| {
         let holds = s.holders.iter().map(|h| h.hold.to_string());
         let waits = s.waiters.iter().map(|w| w.hold.to_string());
-        format!("{} {} | {}", s.name.as_str(), holds.collect::<String>(), waits.collect::<String>())
+        let (holds, waits) = (holds.collect::<String>(), waits.collect::<String>());
+        format!("{} {:?} {holds} | {waits}", s.name.as_str(), s.capacity)
     };
     locks.iter().map(one).collect()
 }

@@ -1,5 +1,7 @@
 //! The commands, and what they share: which engine, and how to reach it.
 
+mod hold;
+mod join;
 pub(crate) mod list;
 pub(crate) mod release;
 pub(crate) mod run;

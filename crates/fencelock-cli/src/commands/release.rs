@@ -21,12 +21,13 @@ pub(crate) fn main(common: &Common, args: &Release) -> Result<Finish, Failure> {
         for holder in &status.holders {
             tell(&format!("{name}: {}", render::holder(holder)));
         }
-        let Some(holder) = status.holders.first() else {
+        if !status.is_held() {
             return Err(Failure::new(exit::LOST, format!("{name} is free: there is nothing to release")));
-        };
+        }
         let Some(token) = args.token else {
             let missing = Failure::new(exit::USAGE, "say which hold is meant, so that its successor is not hit");
-            return Err(missing.hint(format!("--token {}", holder.token.get())));
+            let each = status.holders.iter().map(|holder| format!("--token {}", holder.token.get()));
+            return Err(missing.hint(each.collect::<Vec<_>>().join(" or ")));
         };
         let token = Token::new(token)
             .ok_or_else(|| Failure::new(exit::USAGE, format!("{token} is no token: tokens are above zero")))?;

@@ -1,22 +1,24 @@
 //! `fencelock run`: get the lock, run the job under it, give it back.
 
 use std::ffi::OsString;
-use std::future::{Future, pending};
-use std::io::IsTerminal;
+use std::future::Future;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use fencelock::{Acquire, Busy, Client, ErrorKind, Guard};
-use signal_hook::consts::signal::{SIGCONT, SIGINT, SIGWINCH};
+use fencelock::{Busy, Client, ErrorKind, HoldId, Kind};
+use signal_hook::consts::signal::SIGINT;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, sleep_until};
 
 use super::Finish;
+use super::hold::{Own, Waiting, fatal};
+use super::join::{self, Joined, Outer};
 use crate::args::{Common, OnLoss, Run};
 use crate::exit::{self, Failure};
+use crate::mode;
 use crate::render::{self, complain, plain, tell};
 use crate::supervise::signals::{self, Caught};
-use crate::supervise::{self, End, Outcome, Plan, Reason};
+use crate::supervise::{self, End, Outcome, Plan, Reason, Tenure};
 
 /// How long the end of `run` may take over what it could not release at once.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -29,7 +31,8 @@ pub(crate) fn main(common: &Common, args: Run) -> Result<Finish, Failure> {
             Ok(client) => client?,
             Err(caught) => return Ok(ended_by(caught)),
         };
-        let finish = run(common, args, &url, &client, &mut signals).await;
+        let mut run = Running { common, args, url: &url, client: &client, outer: Outer::from_environment() };
+        let finish = run.go(&mut signals).await;
         // What was dropped instead of released, a place in the queue too, is given back before the process ends.
         if let Err(e) = client.shutdown(FAREWELL).await
             && common.verbose
@@ -40,118 +43,176 @@ pub(crate) fn main(common: &Common, args: Run) -> Result<Finish, Failure> {
     })
 }
 
-async fn run(
-    common: &Common,
+struct Running<'a> {
+    common: &'a Common,
     args: Run,
-    url: &str,
-    client: &Client,
-    signals: &mut UnboundedReceiver<Caught>,
-) -> Result<Finish, Failure> {
-    let ttl = common.ttl.unwrap_or_else(|| client.ttl());
-    let grace = grace(args.grace, ttl)?;
-    let note = args.note.clone().unwrap_or_else(|| default_note(&args.command));
-    let mutex = client.mutex(&args.name).ttl(ttl).note(note);
-    let got = if args.no_wait {
-        watched(&args.name, mutex.try_lock(), signals).await
-    } else if let Some(patience) = args.wait {
-        watched(&args.name, mutex.try_lock_for(patience), signals).await
-    } else {
-        watched(&args.name, mutex.lock(), signals).await.map(|guard| guard.map(Ok))
-    };
-    let guard = match got {
-        Err(caught) => return Ok(ended_by(caught)),
-        Ok(answer) => match answer? {
-            Ok(guard) => guard,
-            Err(busy) => return Ok(not_got(common, &args, &busy)),
-        },
-    };
-    if common.verbose {
-        complain(&format!("token {}", guard.token().get()));
-    }
-    let outcome = match plan(args, url, client, &guard, ttl, grace) {
-        Ok((name, on_loss, plan)) => {
-            supervise::run(&guard, plan, signals).await.map_err(Failure::from).map(|o| (name, on_loss, o))
-        }
-        Err(e) => Err(e),
-    };
-    match outcome {
-        Ok((name, on_loss, outcome)) => settle(&name, on_loss, guard, &outcome).await,
-        Err(failure) => {
-            // Nothing runs, so nothing may stay held.
-            let _ = guard.release().await;
-            Err(failure)
-        }
-    }
+    url: &'a str,
+    client: &'a Client,
+    outer: Outer,
 }
 
-/// Waits for the lock, says on a terminal who is in the way, and gives up on a signal.
-async fn watched<A>(
-    name: &str,
-    mut acquire: Acquire<A>,
-    signals: &mut UnboundedReceiver<Caught>,
-) -> Result<fencelock::Result<A>, Caught>
-where
-    Acquire<A>: Future<Output = fencelock::Result<A>> + Unpin,
-{
-    let mut next_look = std::io::stderr().is_terminal().then(|| Instant::now() + Duration::from_secs(1));
-    loop {
-        tokio::select! {
-            biased;
-            got = &mut acquire => return Ok(got),
-            caught = fatal(signals) => return Err(caught),
-            () = at(next_look) => {
-                next_look = match acquire.blocked_by() {
-                    Some(busy) => {
-                        tell(&render::waiting(name, &busy));
-                        None
-                    }
-                    None => Some(Instant::now() + Duration::from_secs(1)),
-                };
+/// What the job is told about its hold.
+struct Told {
+    hold: HoldId,
+    token: Option<String>,
+    ttl: Duration,
+}
+
+impl Running<'_> {
+    async fn go(&mut self, signals: &mut UnboundedReceiver<Caught>) -> Result<Finish, Failure> {
+        if self.args.reentrant {
+            match unless_ended(self.outer.find(self.client, &self.args.name, self.args.mode()), signals).await {
+                Err(caught) => return Ok(ended_by(caught)),
+                Ok(Err(failure)) => return Err(failure),
+                Ok(Ok(Some(joined))) => return self.below(joined, signals).await,
+                Ok(Ok(None)) => {}
+            }
+        }
+        let ttl = self.common.ttl.unwrap_or_else(|| self.client.ttl());
+        let grace = grace(self.args.grace, ttl)?;
+        let note = self.args.note.clone().unwrap_or_else(|| default_note(&self.args.command));
+        let mut waiting = Waiting { args: &self.args, outer: &self.outer, signals };
+        let own = match waiting.acquire(self.client, ttl, note).await {
+            Err(caught) => return Ok(ended_by(caught)),
+            Ok(Err(e)) => return Err(self.refused(e).await),
+            Ok(Ok(Err(busy))) => {
+                let hint = waiting.for_itself(&busy);
+                return Ok(self.not_got(&busy, hint));
+            }
+            Ok(Ok(Ok(own))) => own,
+        };
+        let told = Told { hold: own.id(), token: own.token().map(|t| t.get().to_string()), ttl };
+        if self.common.verbose {
+            complain(&match &told.token {
+                Some(token) => format!("token {token}"),
+                None => format!("hold {}", told.hold),
+            });
+        }
+        let outcome = match self.lifeline().and_then(|lifeline| self.plan(told, grace, lifeline)) {
+            Ok(plan) => supervise::run(&*own, plan, signals).await.map_err(Failure::from),
+            Err(failure) => Err(failure),
+        };
+        match outcome {
+            Ok(outcome) => {
+                let released = give_back(own, &outcome).await;
+                self.settle(&released, &outcome)
+            }
+            Err(failure) => {
+                // Nothing runs, so nothing may stay held.
+                let _ = own.release().await;
+                Err(failure)
             }
         }
     }
-}
 
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => pending().await,
+    /// Under the outer run's hold: nothing is released, and the descriptor that keeps it alive is inherited already.
+    async fn below(&mut self, joined: Joined, signals: &mut UnboundedReceiver<Caught>) -> Result<Finish, Failure> {
+        if self.common.verbose {
+            complain(&format!("joined hold {}", joined.hold));
+        }
+        let grace = grace(self.args.grace, joined.ttl)?;
+        let told = Told { hold: joined.hold, token: joined.token.clone(), ttl: joined.ttl };
+        let plan = self.plan(told, grace, None)?;
+        let tenure: &dyn Tenure = &joined;
+        let outcome = supervise::run(tenure, plan, signals).await?;
+        self.settle(&Ok(()), &outcome)
     }
-}
 
-async fn unless_ended<T>(work: impl Future<Output = T>, signals: &mut UnboundedReceiver<Caught>) -> Result<T, Caught> {
-    tokio::select! {
-        biased;
-        done = work => Ok(done),
-        caught = fatal(signals) => Err(caught),
+    /// The library's words, and which options would fit.
+    async fn refused(&self, e: fencelock::Error) -> Failure {
+        let mismatch = matches!(e.kind(), ErrorKind::KindMismatch | ErrorKind::CapacityMismatch);
+        let failure = Failure::from(e);
+        if !mismatch {
+            return failure;
+        }
+        let Ok(status) = self.client.inspect(&self.args.name).await else { return failure };
+        let fitting = match (status.kind, status.capacity) {
+            (Some(Kind::Mutex), _) => "without -s, --write and --permits",
+            (Some(Kind::RwLock), _) => "with -s to read, with --write to write",
+            (Some(Kind::Semaphore), Some(of)) => &format!("with --permits K/{of}"),
+            (Some(Kind::Semaphore), None) => "with --permits",
+            _ => return failure,
+        };
+        let kind = status.kind.map_or("", mode::kind);
+        failure.hint(format!("{} is {kind} now: run it {fitting}", plain(&self.args.name)))
     }
-}
 
-/// The next signal that ends a program which has no job yet.
-async fn fatal(signals: &mut UnboundedReceiver<Caught>) -> Caught {
-    loop {
-        match signals.recv().await {
-            Some(caught) if matches!(caught.signal, SIGCONT | SIGWINCH) => {}
-            Some(caught) => return caught,
-            None => pending().await,
+    fn not_got(&self, busy: &Busy, hint: Option<&str>) -> Finish {
+        let args = &self.args;
+        if !args.skip_ok || self.common.verbose {
+            complain(&format!("{} was not got: {}", plain(&args.name), render::in_the_way(busy)));
+            hint.map(tell);
+        }
+        Finish::Code(if args.skip_ok { exit::OK } else { args.busy_exit_code })
+    }
+
+    fn lifeline(&self) -> Result<Option<OwnedFd>, Failure> {
+        match self.client.lifeline() {
+            Ok(fd) => Ok(Some(fd)),
+            // Crashes are noticed by leases alone there.
+            Err(e) if e.kind() == ErrorKind::Unsupported => Ok(None),
+            Err(e) => Err(e.into()),
         }
     }
-}
 
-fn ended_by(caught: Caught) -> Finish {
-    // A loop in a script goes on when a command of it only *exits* with 130.
-    if caught.signal == SIGINT && caught.from_terminal {
-        Finish::Signal(SIGINT)
-    } else {
-        Finish::Code(exit::by_signal(caught.signal))
+    fn plan(&mut self, told: Told, grace: Duration, lifeline: Option<OwnedFd>) -> Result<Plan, Failure> {
+        let info = self.client.info();
+        let known = match &info.url {
+            Some(url) => Some(url.to_string()),
+            None => self.args.pass_url.then(|| self.url.to_owned()),
+        };
+        let env = vec![
+            ("FENCELOCK_NAME", Some(self.args.name.clone().into())),
+            // Removed where it is none: that of another run, found in the environment, would be taken for ours.
+            ("FENCELOCK_TOKEN", told.token.map(OsString::from)),
+            ("FENCELOCK_HOLD", Some(told.hold.to_string().into())),
+            ("FENCELOCK_ENGINE", Some(join::engine(info).into())),
+            ("FENCELOCK_MODE", Some(mode::word(self.args.mode().claim()).into())),
+            ("FENCELOCK_TTL_MS", Some(told.ttl.as_millis().to_string().into())),
+            ("FENCELOCK_OUTER", self.outer.further(told.hold).map(OsString::from)),
+            ("FENCELOCK_URL", known.map(OsString::from)),
+        ];
+        let (on_loss, max_hold) = (self.args.on_loss, self.args.max_hold);
+        let command = std::mem::take(&mut self.args.command);
+        Ok(Plan { command, env, on_loss, grace, max_hold, ttl: told.ttl, lifeline })
     }
-}
 
-fn not_got(common: &Common, args: &Run, busy: &Busy) -> Finish {
-    if !args.skip_ok || common.verbose {
-        complain(&format!("{} was not got: {}", plain(&args.name), render::in_the_way(busy)));
+    /// The job is gone, all of it, and what was ours is released: judges.
+    fn settle(&self, released: &fencelock::Result<()>, outcome: &Outcome) -> Result<Finish, Failure> {
+        let name = plain(&self.args.name);
+        let lost = match (released, outcome.lost) {
+            (_, Some(reason)) => Some(reason.to_string()),
+            (Err(e), None) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::NotHeld) => Some(plain(&e.to_string())),
+            (Err(e), None) => {
+                complain(&format!("{name} could not be released: {}", plain(&e.to_string())));
+                None
+            }
+            (Ok(()), None) => None,
+        };
+        let stopped = match outcome.reason {
+            Some(Reason::MaxHold) => Some(format!("{name} was held as long as --max-hold allows: the job was stopped")),
+            Some(Reason::MinderGone) => Some("the process that minds the job died: the job was stopped".to_owned()),
+            Some(Reason::Deadline) => Some(format!("the lease of {name} was about to run out: the job was stopped")),
+            Some(Reason::Lost | Reason::WrapperGone) => {
+                let why = lost.as_deref().unwrap_or("for an unknown reason");
+                Some(format!("{name} is lost, {why}: the job was stopped"))
+            }
+            None if self.args.on_loss == OnLoss::Warn => None,
+            None => lost.map(|why| format!("{name} was lost before the job had ended: {why}")),
+        };
+        if let Some(message) = stopped {
+            complain(&message);
+            return Ok(Finish::Code(exit::LOST));
+        }
+        match outcome.end {
+            // After Ctrl-C the shell has to see that we died of it too, or its loop goes on.
+            End::Signaled(SIGINT) => Ok(Finish::Signal(SIGINT)),
+            End::Signaled(signal) => Ok(Finish::Code(exit::by_signal(signal))),
+            End::Exited(code) => Ok(Finish::Code(u8::try_from(code).unwrap_or(exit::BUG))),
+            End::NotStarted(error) => Err(std::io::Error::from_raw_os_error(error).into()),
+            End::Unknown => Err(Failure::new(exit::BUG, "nobody saw how the job ended")),
+        }
     }
-    Finish::Code(if args.skip_ok { exit::OK } else { args.busy_exit_code })
 }
 
 /// The grace between TERM and KILL: within what is surely left of a lease when renewals stop (SAFETY R2).
@@ -171,81 +232,29 @@ fn default_note(command: &[OsString]) -> String {
     program.map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-fn plan(
-    args: Run,
-    url: &str,
-    client: &Client,
-    guard: &Guard,
-    ttl: Duration,
-    grace: Duration,
-) -> Result<(String, OnLoss, Plan), Failure> {
-    let info = client.info();
-    let lifeline = match client.lifeline() {
-        Ok(fd) => Some(fd),
-        // Crashes are noticed by leases alone there.
-        Err(e) if e.kind() == ErrorKind::Unsupported => None,
-        Err(e) => return Err(e.into()),
-    };
-    let known = match &info.url {
-        Some(url) => Some(url.to_string()),
-        None => args.pass_url.then(|| url.to_owned()),
-    };
-    let env = vec![
-        ("FENCELOCK_NAME", Some(args.name.clone().into())),
-        ("FENCELOCK_TOKEN", Some(guard.token().get().to_string().into())),
-        ("FENCELOCK_HOLD", Some(guard.id().to_string().into())),
-        // For people, and for the check that a nested run makes: never with a secret.
-        ("FENCELOCK_ENGINE", Some(info.url.as_ref().unwrap_or(&info.endpoint).to_string().into())),
-        ("FENCELOCK_MODE", Some("mutex".into())),
-        ("FENCELOCK_TTL_MS", Some(ttl.as_millis().to_string().into())),
-        ("FENCELOCK_URL", known.map(OsString::from)),
-    ];
-    let (on_loss, max_hold) = (args.on_loss, args.max_hold);
-    let plan = Plan { command: args.command, env, on_loss, grace, max_hold, ttl, lifeline };
-    Ok((args.name, on_loss, plan))
+/// A hold that is lost is not ours to release; what dropping it sends compares hold and token (SAFETY G4).
+async fn give_back(own: Own, outcome: &Outcome) -> fencelock::Result<()> {
+    if outcome.lost.is_some() {
+        drop(own);
+        return Ok(());
+    }
+    own.release().await
 }
 
-/// The job is gone, all of it: releases, and judges.
-async fn settle(name: &str, on_loss: OnLoss, guard: Guard, outcome: &Outcome) -> Result<Finish, Failure> {
-    let name = plain(name);
-    // A hold that is lost is not ours to release; what dropping it sends compares hold and token (SAFETY G4).
-    let released = if outcome.lost.is_some() {
-        drop(guard);
-        Ok(())
-    } else {
-        guard.release().await
-    };
-    let lost = match (&released, outcome.lost) {
-        (_, Some(reason)) => Some(reason.to_string()),
-        (Err(e), None) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::NotHeld) => Some(plain(&e.to_string())),
-        (Err(e), None) => {
-            complain(&format!("{name} could not be released: {}", plain(&e.to_string())));
-            None
-        }
-        (Ok(()), None) => None,
-    };
-    let stopped = match outcome.reason {
-        Some(Reason::MaxHold) => Some(format!("{name} was held as long as --max-hold allows: the job was stopped")),
-        Some(Reason::MinderGone) => Some("the process that minds the job died: the job was stopped".to_owned()),
-        Some(Reason::Deadline) => Some(format!("the lease of {name} was about to run out: the job was stopped")),
-        Some(Reason::Lost | Reason::WrapperGone) => {
-            let why = lost.as_deref().unwrap_or("for an unknown reason");
-            Some(format!("{name} is lost, {why}: the job was stopped"))
-        }
-        None if on_loss == OnLoss::Warn => None,
-        None => lost.map(|why| format!("{name} was lost before the job had ended: {why}")),
-    };
-    if let Some(message) = stopped {
-        complain(&message);
-        return Ok(Finish::Code(exit::LOST));
+async fn unless_ended<T>(work: impl Future<Output = T>, signals: &mut UnboundedReceiver<Caught>) -> Result<T, Caught> {
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        caught = fatal(signals) => Err(caught),
     }
-    match outcome.end {
-        // After Ctrl-C the shell has to see that we died of it too, or its loop goes on.
-        End::Signaled(SIGINT) => Ok(Finish::Signal(SIGINT)),
-        End::Signaled(signal) => Ok(Finish::Code(exit::by_signal(signal))),
-        End::Exited(code) => Ok(Finish::Code(u8::try_from(code).unwrap_or(exit::BUG))),
-        End::NotStarted(error) => Err(std::io::Error::from_raw_os_error(error).into()),
-        End::Unknown => Err(Failure::new(exit::BUG, "nobody saw how the job ended")),
+}
+
+fn ended_by(caught: Caught) -> Finish {
+    // A loop in a script goes on when a command of it only *exits* with 130.
+    if caught.signal == SIGINT && caught.from_terminal {
+        Finish::Signal(SIGINT)
+    } else {
+        Finish::Code(exit::by_signal(caught.signal))
     }
 }
 

@@ -21,7 +21,7 @@ use std::pin::Pin;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use fencelock::{Guard, LossReason};
+use fencelock::{Held, LossReason, Moment};
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
@@ -32,8 +32,34 @@ use orders::Orders;
 use schedule::Schedule;
 use signals::Caught;
 use tree::Tree;
+pub(crate) use tree::is_below;
 pub(crate) use wire::{End, Reason};
 use wire::{Frame, Link, Received};
+
+/// A future of a tenure.
+pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
+/// What the job runs under: a hold of our own, or that of an outer run.
+pub(crate) trait Tenure {
+    /// Until then nobody else has been let in.
+    fn valid_until(&self) -> Moment;
+    /// Resolves when it is lost. The first call drives what the others tell.
+    fn lost(&self) -> Later<'_, LossReason>;
+    /// Resolves when its end has moved.
+    fn renewed(&self) -> Later<'_, ()>;
+}
+
+impl Tenure for Held {
+    fn valid_until(&self) -> Moment {
+        self.valid_until()
+    }
+    fn lost(&self) -> Later<'_, LossReason> {
+        Box::pin(self.lost())
+    }
+    fn renewed(&self) -> Later<'_, ()> {
+        Box::pin(self.renewed())
+    }
+}
 
 /// What to run, and when to stop it.
 pub(crate) struct Plan {
@@ -60,8 +86,12 @@ pub(crate) struct Outcome {
 /// How long a minder may take after a loss until the wrapper acts in its place: it may be stopped.
 const BACKSTOP: Duration = Duration::from_millis(50);
 
-/// Runs the job under the guard until all of it is gone.
-pub(crate) async fn run(guard: &Guard, plan: Plan, signals: &mut UnboundedReceiver<Caught>) -> io::Result<Outcome> {
+/// Runs the job under the hold until all of it is gone.
+pub(crate) async fn run(
+    tenure: &dyn Tenure,
+    plan: Plan,
+    signals: &mut UnboundedReceiver<Caught>,
+) -> io::Result<Outcome> {
     let warn = plan.on_loss == OnLoss::Warn;
     let tree = Tree::new();
     if !warn {
@@ -70,18 +100,18 @@ pub(crate) async fn run(guard: &Guard, plan: Plan, signals: &mut UnboundedReceiv
     let (link, theirs) = Link::pair()?;
     let mut reports = listen(link.another()?)?;
     let group = terminal::group_for_job();
-    let deadline = guard.valid_until().as_nanos();
+    let deadline = tenure.valid_until().as_nanos();
     let margin = (plan.ttl / 10).clamp(Duration::from_millis(30), Duration::from_millis(500));
     let minder = spawn(plan, theirs, group, deadline, margin)?;
     let in_terminal = group.is_some();
-    let mut wrapper = Wrapper { guard, warn, margin, in_terminal, link, minder, tree, started: false, told: deadline };
+    let mut wrapper = Wrapper { tenure, warn, margin, in_terminal, link, minder, tree, started: false, told: deadline };
     // A link that cannot carry it is a minder that has died, and the reports say so.
     let _ = wrapper.link.send_descriptor(io::stdin().as_fd());
     Ok(wrapper.attend(&mut reports, signals).await)
 }
 
 struct Wrapper<'a> {
-    guard: &'a Guard,
+    tenure: &'a dyn Tenure,
     warn: bool,
     /// The minder kills this long before the end of the lease.
     margin: Duration,
@@ -101,8 +131,8 @@ impl Wrapper<'_> {
         reports: &mut UnboundedReceiver<Frame>,
         signals: &mut UnboundedReceiver<Caught>,
     ) -> Outcome {
-        let mut lost = std::pin::pin!(self.guard.lost());
-        let mut renewed: Pin<Box<dyn Future<Output = ()>>> = Box::pin(self.guard.renewed());
+        let tenure = self.tenure;
+        let (mut lost, mut renewed) = (tenure.lost(), tenure.renewed());
         let (mut loss, mut ended) = (None, None);
         // When the wrapper stops to rely on the minder; `None` once it has.
         let mut backstop: Option<Instant> = None;
@@ -131,7 +161,7 @@ impl Wrapper<'_> {
                     Some(_) => {}
                     None => break,
                 },
-                () = &mut renewed, if loss.is_none() => renewed = Box::pin(self.guard.renewed()),
+                () = &mut renewed, if loss.is_none() => renewed = tenure.renewed(),
                 Some(caught) = signals.recv() => self.pass_on(caught),
                 () = sleep_until(backstop.unwrap_or_else(Instant::now)), if backstop.is_some() => {
                     // It is stopped, or at a tree that it cannot end; either way what follows is done better here.
@@ -146,7 +176,7 @@ impl Wrapper<'_> {
     }
 
     fn tell_deadline(&mut self) {
-        let deadline = self.guard.valid_until().as_nanos();
+        let deadline = self.tenure.valid_until().as_nanos();
         if deadline != self.told {
             self.link.send(Frame::Deadline(deadline));
             self.told = deadline;

@@ -204,6 +204,20 @@ fn parent_of(pid: i32) -> Option<i32> {
     field(&fs::read(format!("/proc/{pid}/stat")).ok()?, PARENT)
 }
 
+/// Whether this process descends from that one.
+pub(crate) fn is_below(ancestor: i32) -> bool {
+    let mut at = getpid().as_raw_pid();
+    // As in `descends`.
+    for _ in 0..4096 {
+        match parent_of(at) {
+            Some(parent) if parent == ancestor => return true,
+            Some(parent) if parent > 1 => at = parent,
+            _ => return false,
+        }
+    }
+    false
+}
+
 /// When a process started, in ticks since the boot: with its number, its identity.
 fn started(pid: i32) -> Option<u64> {
     field(&fs::read(format!("/proc/{pid}/stat")).ok()?, STARTED)
@@ -236,7 +250,9 @@ mod tests {
         assert_eq!(field(b"812 (a) S 1 (b) c) S 77 812 812 0", PARENT), Some(77));
         assert_eq!(field(b"812 (\xff\n) Z 1 0 0", PARENT), Some(1));
         assert_eq!(field::<i32>(b"812", PARENT), None);
-        assert_eq!(parent_of(getpid().as_raw_pid()), rustix::process::getppid().map(Pid::as_raw_pid));
+        let parent = rustix::process::getppid().map(Pid::as_raw_pid);
+        assert_eq!(parent_of(getpid().as_raw_pid()), parent);
+        assert!(parent.is_some_and(is_below) && !is_below(getpid().as_raw_pid()) && !is_below(0));
     }
 
     // Planted: only the main thread's children are read.

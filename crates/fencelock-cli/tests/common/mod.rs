@@ -241,6 +241,18 @@ pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     until("a child that ends", || child.try_wait().expect("a child to wait for"))
 }
 
+/// Waits for the end of a load that takes as long as it takes, but not for ever.
+pub(crate) fn done(mut child: Running) -> i32 {
+    let start = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().expect("a child to wait for") {
+            return code_of(status);
+        }
+        assert!(start.elapsed() < Duration::from_secs(600), "stuck");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Runs to its end, in time, and says the exit code and what was printed.
 pub(crate) fn finish(command: &mut Command) -> (i32, String, String) {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child");
