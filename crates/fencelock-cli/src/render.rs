@@ -81,7 +81,7 @@ pub(crate) fn waiting(name: &str, busy: &Busy) -> String {
 
 /// Who is in the way, and how many.
 pub(crate) fn in_the_way(busy: &Busy) -> String {
-    let who = busy.holder.as_ref().map_or_else(|| "somebody else is next".to_owned(), holder);
+    let who = busy.holder.as_deref().map_or_else(|| "somebody else is next".to_owned(), holder);
     match busy.ahead {
         Some(n) if n > 0 => format!("{who}, {n} ahead of you"),
         _ => who,

@@ -109,7 +109,7 @@ impl Record {
         self.fence
     }
     fn busy(&self, ahead: usize) -> Busy {
-        Busy { holder: self.held.as_ref().and_then(holder), ahead: u32::try_from(ahead).ok() }
+        Busy::new(self.held.as_ref().and_then(holder), u32::try_from(ahead).ok())
     }
     fn leave(&mut self, hold: HoldId, token: Option<i64>) -> Released {
         self.queue.retain(|(waiter, _)| waiter.hold != hold);

@@ -292,17 +292,15 @@ impl<'a> Undo<'a> {
         self.armed = false;
     }
     /// Takes back what there is. Commands that may still have been on their way when this one was sent are left to the
-    /// keeper, which comes after them.
-    async fn withdraw(self) -> Result<()> {
+    /// keeper, which comes after them; so is a withdrawal that fails: what the caller is told is why it was withdrawn.
+    async fn withdraw(self) {
         let sent_at = self.core.keeper().clock.now();
-        if patiently(self.request, self.core.engine().withdraw(self.request)).await.transpose()?.is_some()
-            && sent_at > self.request.ends()
-        {
+        let answer = patiently(self.request, self.core.engine().withdraw(self.request)).await;
+        if matches!(answer, Some(Ok(()))) && sent_at > self.request.ends() {
             self.nothing_left();
         } else {
             self.leave_to_keeper();
         }
-        Ok(())
     }
     /// The wait may go on under another hold id: it is not stopped.
     fn leave_to_keeper(mut self) {
@@ -345,6 +343,7 @@ async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>, 
     };
     match answer {
         Ok(Err(_)) | Err(_) if core.is_closed() => Err(Error::closed("lock")),
+        Ok(Err(busy)) => Ok(Err(busy.of(request.name()))),
         answer => answer,
     }
 }
@@ -381,12 +380,12 @@ async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> 
         }
         let look = tokio::time::timeout(LAST_REPLY, core.engine().inspect(request.name())).await;
         let holder = look.ok().and_then(Result::ok).and_then(|status| status.holders.into_iter().next());
-        return Err(Busy { holder, ahead: u32::try_from(ahead).ok() });
+        return Err(Busy::new(holder, u32::try_from(ahead).ok()));
     }
     match core.turns.enter(key) {
         Entry::Turn(turn) => Ok(Some(turn)),
         Entry::Behind(ahead, rx) => {
-            request.queued(Busy { holder: None, ahead: Some(ahead) });
+            request.queued(Busy::new(None, Some(ahead)));
             tokio::select! {
                 biased;
                 () = request.stopped() => Err(request.last_report().unwrap_or_default()),
@@ -435,7 +434,7 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
                 core.floors.saw(&grant);
                 // A closed client renews nothing. Lost on its way here: as if it had never been.
                 if core.is_closed() {
-                    undo.withdraw().await?;
+                    undo.withdraw().await;
                     return Err(Error::closed("lock"));
                 }
                 match admit(core, &request, grant).await? {
@@ -448,7 +447,7 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
                     }
                     // The next one would fare no better.
                     Err(LossReason::MaxHold) => {
-                        undo.withdraw().await?;
+                        undo.withdraw().await;
                         let d = request.max_hold().unwrap_or_default();
                         let over = format!("a max_hold of {d:?} was over before the lock was in hand");
                         let over = Error::new(ErrorKind::InvalidConfig, "lock", over).with("name", request.name());
@@ -459,7 +458,7 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
             }
             // After a stop the engine has not looked, and an earlier command of it may have had its effect.
             Outcome::Busy(busy) if request.wait() || request.is_stopped() => {
-                undo.withdraw().await?;
+                undo.withdraw().await;
                 return if request.wait() { Ok(Err(busy)) } else { Err(mute(core, &request)) };
             }
             Outcome::Busy(busy) => {
@@ -468,7 +467,7 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
             }
             Outcome::Displaced => {}
         }
-        undo.withdraw().await?;
+        undo.withdraw().await;
         match request.again(core.minter.mint(), core.floors.of(request.name())) {
             Some(next) => request = next,
             None => {

@@ -157,6 +157,10 @@ impl StdError for Error {
 }
 impl From<Busy> for Error {
     fn from(busy: Busy) -> Self {
-        Self::new(ErrorKind::Busy, "lock", busy.to_string())
+        let error = Self::new(ErrorKind::Busy, "lock", busy.to_string());
+        match busy.name {
+            Some(name) => error.with("name", name),
+            None => error,
+        }
     }
 }

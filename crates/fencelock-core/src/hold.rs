@@ -310,10 +310,13 @@ impl Hold {
         matches!(&self.since, Since::Session(session) if session.sent_at().is_some())
     }
     pub(crate) fn is_valid(&self) -> bool {
-        !self.life().is_over() && self.clock.now() < self.valid_until()
+        // Read in this order: a renewal that comes in between must not meet the time from before it.
+        let until = self.valid_until();
+        !self.life().is_over() && self.clock.now() < until
     }
     pub(crate) fn remaining(&self) -> Duration {
-        if self.life().is_over() { Duration::ZERO } else { self.clock.now().until(self.valid_until()) }
+        let until = self.valid_until();
+        if self.life().is_over() { Duration::ZERO } else { self.clock.now().until(until) }
     }
     /// An extension of a fixed lease by `d` that was sent at `sent_at` was answered. It never shortens. False: it came too late.
     pub(crate) fn extend_by(&self, sent_at: Moment, d: Duration, can: &Capabilities) -> bool {
@@ -328,7 +331,8 @@ impl Hold {
             && (self.is_valid() || lives(Mutant::LateRenewalRevives))
         {
             at.fetch_max(sent_at.as_nanos(), AcqRel);
-            let (late, calm) = (Life::Suspect.code(), Life::Held.code());
+            let late = if lives(Mutant::LateRenewalRevives) { self.life() } else { Life::Suspect };
+            let (late, calm) = (late.code(), Life::Held.code());
             let _ = self.life.compare_exchange(late, calm, AcqRel, Acquire);
             self.changed.notify_waiters();
         }

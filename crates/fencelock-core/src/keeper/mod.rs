@@ -142,7 +142,7 @@ impl Keeper {
             _ => vec![Renewed::Unknown; holds.len()],
         };
         for (hold, answer) in holds.into_iter().zip(answers) {
-            if !hold.is_open() {
+            if !hold.is_open() && !lives(Mutant::LateRenewalRevives) {
                 continue;
             }
             match answer {

@@ -285,9 +285,11 @@ impl Record {
             self.kind = None;
         }
     }
+    fn first(&self, now: Moment, sessions: &HashMap<SessionId, Moment>) -> Option<Holder> {
+        self.holders.first().map(|holding| holding.holder(now, sessions))
+    }
     fn busy(&self, now: Moment, sessions: &HashMap<SessionId, Moment>, ahead: Option<usize>) -> Busy {
-        let holder = self.holders.first().map(|holding| holding.holder(now, sessions));
-        Busy { holder, ahead: ahead.and_then(|n| u32::try_from(n).ok()) }
+        Busy::new(self.first(now, sessions), ahead.and_then(|n| u32::try_from(n).ok()))
     }
     fn ends(&self, now: Moment, sessions: &HashMap<SessionId, Moment>) -> Moment {
         self.holders.iter().map(|holding| holding.ends(sessions)).min().unwrap_or(now)
@@ -477,14 +479,14 @@ impl State {
         if had {
             record.changed.notify_waiters();
         }
-        let holder = record.busy(now, sessions, None).holder;
+        let holder = record.first(now, sessions);
         self.settled(name, now);
         if had { Released::Released } else { Released::NotHeld { holder } }
     }
     pub(super) fn force(&mut self, name: &Name, token: Token, now: Moment) -> Released {
         let Some((record, sessions)) = self.known(name, now) else { return Released::NotHeld { holder: None } };
         let Some(at) = record.holders.iter().position(|holding| holding.token == token) else {
-            return Released::NotHeld { holder: record.busy(now, sessions, None).holder };
+            return Released::NotHeld { holder: record.first(now, sessions) };
         };
         let gone = record.holders.remove(at).who;
         record.changed.notify_waiters();

@@ -6,16 +6,30 @@ use std::{fmt, sync::Arc, time::Duration};
 ///
 /// ```
 /// use fencelock_core::{Busy, Error, ErrorKind};
-/// let error = Error::from(Busy { holder: None, ahead: Some(2) });
+/// let error = Error::from(Busy::new(None, Some(2)));
 /// assert_eq!(error.kind(), ErrorKind::Busy);
 /// assert!(error.to_string().ends_with("2 ahead of you"));
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Busy {
+    /// Which lock. Core says it, engines need not.
+    pub name: Option<Name>,
     /// The holder, where the engine told.
-    pub holder: Option<Holder>,
+    pub holder: Option<Box<Holder>>,
     /// How many wait before us, where the engine told.
     pub ahead: Option<u32>,
+}
+impl Busy {
+    /// What an engine knows.
+    pub fn new(holder: Option<Holder>, ahead: Option<u32>) -> Self {
+        Self { name: None, holder: holder.map(Box::new), ahead }
+    }
+    #[must_use]
+    pub(crate) fn of(mut self, name: &Name) -> Self {
+        self.name = Some(name.clone());
+        self
+    }
 }
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
