@@ -1,7 +1,7 @@
 //! Uncontended pairs a second, ours beside the bare driver running the same statements, in turns in one run. Data on tmpfs where
 //! there is one; the disk is reported beside it.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a benchmark fails where it unwraps")]
-use fencelock_core::Client;
+use fencelock_core::{Claim, Client, Result};
 use fencelock_sqlite::{Config, SqliteEngine, raw::Raw};
 use std::{
     path::{Path, PathBuf},
@@ -27,6 +27,7 @@ fn main() {
     compare(&memory(), "tmpfs", 16, true);
     compare(&memory(), "tmpfs, not pinned", 1, false);
     compare(&std::env::temp_dir(), "disk", 16, false);
+    kinds(&memory());
     // Pinned before its threads start: a process of its own.
     let status = Command::new(std::env::current_exe().unwrap()).arg("pinned").status().unwrap();
     assert!(status.success());
@@ -36,27 +37,48 @@ fn memory() -> PathBuf {
     if shm.is_dir() { shm } else { std::env::temp_dir() }
 }
 
-fn compare(base: &Path, place: &str, tasks: usize, judged: bool) {
-    let folder = base.join(format!("fencelock-bench-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let database = folder.join("locks.db");
-    let client = Client::builder(Arc::new(SqliteEngine::open(Config::new(&database)).unwrap())).build().unwrap();
-    let mut builder = if tasks == 1 {
-        tokio::runtime::Builder::new_current_thread()
-    } else {
-        tokio::runtime::Builder::new_multi_thread()
-    };
-    let runtime = builder.enable_all().build().unwrap();
-    let mut raw = Raw::open(&database).unwrap();
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
-    for turn in 0..=TURNS {
-        let (a, b) = (run_raw(&mut raw), run_ours(&runtime, &client, tasks));
-        if turn > 0 {
-            bare.push(a);
-            ours.push(b);
-        }
+/// A database of its own, gone afterwards, with the two sides.
+struct Arena {
+    folder: PathBuf,
+    client: Client,
+    raw: Raw,
+}
+impl Arena {
+    fn new(base: &Path) -> Self {
+        let folder = base.join(format!("fencelock-bench-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let database = folder.join("locks.db");
+        let client = Client::builder(Arc::new(SqliteEngine::open(Config::new(&database)).unwrap())).build().unwrap();
+        let raw = Raw::open(&database).unwrap();
+        Self { folder, client, raw }
     }
-    let (ours, bare) = (median(ours), median(bare));
+    /// In turns: pairs a second of ours, and of the bare driver.
+    fn run(&mut self, claim: Claim, tasks: usize) -> (f64, f64) {
+        let mut builder = if tasks == 1 {
+            tokio::runtime::Builder::new_current_thread()
+        } else {
+            tokio::runtime::Builder::new_multi_thread()
+        };
+        let runtime = builder.enable_all().build().unwrap();
+        let (mut ours, mut bare) = (Vec::new(), Vec::new());
+        for turn in 0..=TURNS {
+            let (a, b) = (run_raw(&mut self.raw, claim), run_ours(&runtime, &self.client, claim, tasks));
+            if turn > 0 {
+                bare.push(a);
+                ours.push(b);
+            }
+        }
+        (median(ours), median(bare))
+    }
+}
+impl Drop for Arena {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn compare(base: &Path, place: &str, tasks: usize, judged: bool) {
+    let (ours, bare) = Arena::new(base).run(Claim::Mutex, tasks);
     let ratio = ours / bare;
     let limit = |bar: &str| if judged { bar.to_owned() } else { "reported".to_owned() };
     let word = |ok: bool| if ok || !judged { "ok" } else { "MISSED" };
@@ -72,29 +94,51 @@ fn compare(base: &Path, place: &str, tasks: usize, judged: bool) {
             word(ours >= 10_000.0)
         );
     }
-    drop(client);
-    std::fs::remove_dir_all(&folder).unwrap();
 }
-fn run_raw(raw: &mut Raw) -> f64 {
+fn kinds(base: &Path) {
+    let mut arena = Arena::new(base);
+    for (claim, what) in
+        [(Claim::Write, "RwLock write"), (Claim::Read, "RwLock read"), (Claim::Permits { take: 1, of: 3 }, "Semaphore")]
+    {
+        let (ours, bare) = arena.run(claim, 16);
+        let ratio = ours / bare;
+        println!(
+            "MEASURED | SQLite pairs, {what}, 16 tasks, tmpfs, to the bare driver | {ratio:.2} ({ours:.0} to {bare:.0} pairs/s) | >= 0.4 | {}",
+            if ratio >= 0.4 { "ok" } else { "MISSED" }
+        );
+    }
+}
+fn run_raw(raw: &mut Raw, claim: Claim) -> f64 {
     let started = Instant::now();
     let mut pairs = 0u32;
     while started.elapsed() < TURN {
         for name in NAMES {
-            raw.pair(name).unwrap();
+            raw.pair(&name_of(name, claim), claim).unwrap();
         }
         pairs += 16;
     }
     f64::from(pairs) / started.elapsed().as_secs_f64()
 }
-fn run_ours(runtime: &tokio::runtime::Runtime, client: &Client, tasks: usize) -> f64 {
+fn run_ours(runtime: &tokio::runtime::Runtime, client: &Client, claim: Claim, tasks: usize) -> f64 {
     let pairs = Arc::new(AtomicU64::new(0));
     let started = Instant::now();
     runtime.block_on(async {
         let all = NAMES.into_iter().take(tasks).map(|name| {
-            let (mutex, pairs) = (client.mutex(name), pairs.clone());
+            let (client, name, pairs) = (client.clone(), name_of(name, claim), pairs.clone());
             tokio::spawn(async move {
+                let (mutex, rw_lock, semaphore) =
+                    (client.mutex(&name), client.rw_lock(&name), client.semaphore(&name, 3));
+                let pair = || async {
+                    match claim {
+                        Claim::Read => rw_lock.read().await?.release().await,
+                        Claim::Write => rw_lock.write().await?.release().await,
+                        Claim::Permits { take, .. } => semaphore.acquire(take).await?.release().await,
+                        _ => mutex.lock().await?.release().await,
+                    }
+                };
                 while started.elapsed() < TURN {
-                    mutex.lock().await.unwrap().release().await.unwrap();
+                    let done: Result<()> = pair().await;
+                    done.unwrap();
                     pairs.fetch_add(1, Relaxed);
                 }
             })
@@ -104,6 +148,10 @@ fn run_ours(runtime: &tokio::runtime::Runtime, client: &Client, tasks: usize) ->
         }
     });
     pairs.load(Relaxed) as f64 / started.elapsed().as_secs_f64()
+}
+/// Readers and writers share their names, other kinds do not.
+fn name_of(name: &str, claim: Claim) -> String {
+    format!("{name}/{}", claim.kind())
 }
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);

@@ -5,18 +5,22 @@ use crate::{
     keeper::{Keeper, Order, Turned},
     session::{Own, Refusal, Shared, nanos, public},
     wire::{
-        acquire::{Entered, enter},
+        acquire::{Entered, Won, enter},
+        cell,
+        exchange::{Exchanged, Resized, downgrade, resize},
         look::{inspect, list},
         open::{connect, prepare},
         release::{force, release},
+        scope::Scope,
         time::{HostTime, wall_micros},
     },
     worker::Worker,
 };
 use async_trait::async_trait;
 use fencelock_core::{
-    Busy, Capabilities, Engine, EngineInfo, Error, ErrorKind, Fencing, Grant, Lease, Listing, Name, Ordering, Outcome,
-    Page, Released, Renewed, Reports, Request, Result, Status, TakenAway, Token, Waiting,
+    Busy, Capabilities, Cells, Claim, Conflict, Engine, EngineInfo, Error, ErrorKind, Fencing, Grant, HoldId, Kind,
+    Lease, Listing, Name, Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, Status, TakenAway,
+    Token, Version, Versioned, Waiting,
 };
 use std::{
     fs,
@@ -52,7 +56,7 @@ impl SqliteEngine {
         let time = HostTime::read()?;
         let database = place(&config)?;
         let conn = connect(&database, config.sync_full, true)?;
-        prepare(&conn, &database, &time.boot, config.sync_full)?;
+        let id = prepare(&conn, &database, &time.boot, config.sync_full)?;
         // Links were resolved in the folder; the file itself may be one, and only now it is certainly there.
         let database = fs::canonicalize(&database).unwrap_or(database);
         check_file(&config, &database)?;
@@ -60,11 +64,18 @@ impl SqliteEngine {
         folder.push(".d");
         let endpoint = database.display().to_string();
         let info = EngineInfo {
+            id,
             scheme: "sqlite",
             endpoint: endpoint.as_str().into(),
             url: config.url(&database).map(Into::into),
             layout: "native",
             capabilities: Capabilities {
+                read_write: true,
+                downgrade: true,
+                permits: true,
+                cells: true,
+                fixed_leases: true,
+                tickets: false,
                 fencing: Fencing::Durable,
                 ordering: Ordering::Fifo,
                 waiting: Waiting::Push,
@@ -98,23 +109,44 @@ impl SqliteEngine {
             _ => Err(self.fault("lock", Fault::Closed)),
         }
     }
-    fn granted(&self, request: &Request, session: i64, lock: i64, token: i64, at: i64) -> Result<Outcome> {
+    fn granted(&self, request: &Request, session: i64, won: Won) -> Result<Outcome> {
+        let Won { lock, token, since, from } = won;
         // Core counts `max_hold` from here, the record from its grant: a caller who polls this late begins anew.
-        if request.max_hold().is_some() && self.shared.time.now() - at >= nanos(request.ttl()) / 2 {
+        if request.max_hold().is_some() && self.shared.time.now() - since >= nanos(request.ttl()) / 2 {
             return Ok(Outcome::Displaced);
         }
         let token =
             Token::new(token).ok_or_else(|| Error::new(ErrorKind::Protocol, "lock", "a token is not positive"))?;
+        let lease = match request.is_fixed() {
+            true => Lease::Own { sent_at: self.shared.time.moment(from) },
+            false => Lease::Session(public(session)),
+        };
         Ok(Outcome::Granted(Grant {
             name: request.name().clone(),
             claim: request.claim(),
             hold: request.hold(),
             token,
             ttl: request.ttl(),
-            lease: Lease::Session(public(session)),
+            lease,
             server_micros: wall_micros(),
             place: Some(format!("fencelock_lock.id={lock}").into()),
         }))
+    }
+    async fn wait(&self, request: &Request, session: i64, lock: i64, busy: Busy) -> Result<Outcome> {
+        request.queued(busy.clone());
+        let (reply, rx) = oneshot::channel();
+        self.keeper.send(Order::Wait { request: request.clone(), session, lock, reply });
+        let turned = tokio::select! {
+            turned = rx => turned,
+            () = request.stopped() => return Ok(Outcome::Busy(busy)),
+        };
+        match turned {
+            Ok(Ok(Turned::Granted(won))) => self.granted(request, session, won),
+            Ok(Ok(Turned::Stopped)) => Ok(Outcome::Busy(busy)),
+            Ok(Ok(Turned::Displaced)) => Ok(Outcome::Displaced),
+            Ok(Err(fault)) => Err(self.fault("lock", fault)),
+            Err(_) => Err(self.fault("lock", Fault::Closed)),
+        }
     }
     async fn order<T>(
         &self,
@@ -140,29 +172,14 @@ impl Engine for SqliteEngine {
         };
         let wish = request.clone();
         match self.worker.write(move |scope| enter(scope, &wish, session)).await {
-            Ok(Entered::Granted { lock, token, at }) => self.granted(request, session, lock, token, at),
+            Ok(Entered::Granted(won)) => self.granted(request, session, won),
             Ok(Entered::Busy(busy)) => Ok(Outcome::Busy(busy)),
             Ok(Entered::Stopped) => Ok(Outcome::Busy(Busy::default())),
             Ok(Entered::OtherKind(kind)) => {
-                let other = Error::new(ErrorKind::KindMismatch, "lock", format!("it is a {kind} now"));
-                Err(other.with("name", request.name()).hint("use another name"))
+                Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind))
             }
-            Ok(Entered::Queued { lock, busy }) => {
-                request.queued(busy.clone());
-                let (reply, rx) = oneshot::channel();
-                self.keeper.send(Order::Wait { request: request.clone(), session, lock, reply });
-                let turned = tokio::select! {
-                    turned = rx => turned,
-                    () = request.stopped() => return Ok(Outcome::Busy(busy)),
-                };
-                match turned {
-                    Ok(Ok(Turned::Granted { lock, token, at })) => self.granted(request, session, lock, token, at),
-                    Ok(Ok(Turned::Stopped)) => Ok(Outcome::Busy(busy)),
-                    Ok(Ok(Turned::Displaced)) => Ok(Outcome::Displaced),
-                    Ok(Err(fault)) => Err(self.fault("lock", fault)),
-                    Err(_) => Err(self.fault("lock", Fault::Closed)),
-                }
-            }
+            Ok(Entered::OtherCapacity(size)) => Err(request.other_capacity(size)),
+            Ok(Entered::Queued { lock, busy }) => self.wait(request, session, lock, busy).await,
             Err(Fault::SessionGone) => {
                 // The keeper's next heartbeat would notice; a client that holds nothing has none.
                 self.keeper.send(Order::Check);
@@ -186,6 +203,27 @@ impl Engine for SqliteEngine {
         let answer = self.worker.write(move |scope| release(scope, lock, name.as_str(), hold, token)).await;
         answer.map_err(|fault| self.fault("release", fault))
     }
+    async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {
+        let refuse = |what: &str| Err(Error::new(ErrorKind::Unsupported, "exchange", what).with("name", &grant.name));
+        if next.hold() != grant.hold {
+            return refuse("on sqlite a hold lives with its process");
+        }
+        if next.claim() != Claim::Read {
+            return refuse("a hold can only become a reader's");
+        }
+        let session = self.session().await?;
+        let (old, wish) = (grant.clone(), next.clone());
+        match self.worker.write(move |scope| downgrade(scope, &old, &wish, session)).await {
+            Ok(Exchanged::Granted(won)) => self.granted(next, session, won),
+            Ok(Exchanged::Gone(holder)) => Ok(Outcome::Busy(Busy::new(holder, None))),
+            Ok(Exchanged::Never) => refuse("only a writer's hold can become a reader's"),
+            Err(Fault::SessionGone) => {
+                self.keeper.send(Order::Check);
+                Ok(Outcome::Busy(Busy::default()))
+            }
+            Err(fault) => Err(self.fault("downgrade", fault)),
+        }
+    }
     async fn run(&self, reports: &Reports) -> Result<()> {
         if !self.keeper.send(Order::Attend(reports.clone())) {
             return Err(Error::new(ErrorKind::Closed, "run", "the engine was closed"));
@@ -203,10 +241,26 @@ impl Engine for SqliteEngine {
         let answer = self.worker.read(move |scope| list(scope, &prefix, &page)).await;
         answer.map_err(|fault| self.fault("list", fault))
     }
+    async fn observe(&self, name: &Name, seen: Option<Token>) -> Result<Status> {
+        let (reply, rx) = oneshot::channel();
+        self.order(Order::Observe { name: name.clone(), seen, reply }, rx, "observe").await
+    }
     async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
         let name = name.clone();
         let answer = self.worker.write(move |scope| force(scope, name.as_str(), token.get())).await;
         answer.map_err(|fault| self.fault("release", fault))
+    }
+    async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
+        let wanted = name.clone();
+        match self.worker.write(move |scope| resize(scope, wanted.as_str(), from, to)).await {
+            Ok(Resized::Done) => Ok(()),
+            Ok(Resized::OtherKind(kind)) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
+            Ok(Resized::OtherCapacity(size)) => Err(Error::other_capacity("resize", name, from, size)),
+            Err(fault) => Err(self.fault("resize", fault)),
+        }
+    }
+    fn cells(&self) -> Option<&dyn Cells> {
+        Some(self)
     }
     fn lifeline(&self) -> Result<OwnedFd> {
         let none = || Error::new(ErrorKind::Unreachable, "lifeline", "no session is open");
@@ -221,6 +275,32 @@ impl Engine for SqliteEngine {
             let _ = rx.await;
         }
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Cells for SqliteEngine {
+    async fn load(&self, name: &Name) -> Result<Versioned> {
+        let wanted = name.clone();
+        match self.worker.read(move |scope| cell::load(scope, wanted.as_str())).await {
+            Ok(answer) => answer.map_err(|kind| Error::other_kind("cell", name, Kind::Cell, kind)),
+            Err(fault) => Err(self.fault("cell", fault)),
+        }
+    }
+    async fn compare_exchange(
+        &self,
+        name: &Name,
+        expected: Version,
+        value: Option<Arc<[u8]>>,
+        nonce: HoldId,
+    ) -> Result<Result<Version, Conflict>> {
+        let wanted = name.clone();
+        let write = move |scope: &Scope<'_>| cell::swap(scope, wanted.as_str(), expected, value.as_deref(), nonce);
+        match self.worker.write(write).await {
+            Ok(Ok(answer)) => Ok(answer.map_err(|now| Conflict { now })),
+            Ok(Err(kind)) => Err(Error::other_kind("cell", name, Kind::Cell, kind)),
+            Err(fault) => Err(self.fault("cell", fault)),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 //! blocked runtime of the user delays no heartbeat and costs nobody a hand-over.
 use crate::{
     error::Fault,
+    observers::{self, Observers},
     session::{
         Shared,
         doorbell::{self, CHECK_HOLDS},
@@ -9,14 +10,17 @@ use crate::{
         watches::Watches,
     },
     wire::{
-        acquire::{Entered, enter},
+        acquire::{Entered, Won, enter},
+        exchange::renew,
         look::{Look, look},
         open::{connect, needs_retiring, needs_sweep, register, retire, sweep},
         release::withdraw,
         scope::{Scope, read, write},
     },
 };
-use fencelock_core::{BootClock, Clock, Error, ErrorKind, Grant, HoldId, Renewed, Reports, Request, Result};
+use fencelock_core::{
+    BootClock, Clock, Error, ErrorKind, Grant, HoldId, LossReason, Name, Renewed, Reports, Request, Result, Token,
+};
 use rusqlite::Connection;
 use rustix::{
     event::{PollFd, PollFlags, poll},
@@ -31,9 +35,9 @@ use std::{
 use tokio::sync::oneshot;
 
 /// After an event of inotify the lock on the file is still held for a moment: look again after these.
-const ECHOES: [i64; 3] = [1_000_000, 5_000_000, 20_000_000];
+pub(crate) const ECHOES: [i64; 3] = [1_000_000, 5_000_000, 20_000_000];
 /// What cannot be opened is tried again this much later.
-const AGAIN: i64 = 100_000_000;
+pub(crate) const AGAIN: i64 = 100_000_000;
 /// And for so long, before those who wait for it are told (SAFETY E8).
 const CONNECT_TIMEOUT: i64 = 5_000_000_000;
 const HOUR: i64 = 3_600_000_000_000;
@@ -58,13 +62,19 @@ pub(crate) enum Order {
         grants: Vec<Grant>,
         reply: oneshot::Sender<Result<Vec<Renewed>, Fault>>,
     },
+    /// Tell when this token is not that of the one who holds it alone.
+    Observe {
+        name: Name,
+        seen: Option<Token>,
+        reply: observers::Reply,
+    },
     Close {
         reply: oneshot::Sender<()>,
     },
 }
 /// How a wait ended.
 pub(crate) enum Turned {
-    Granted { lock: i64, token: i64, at: i64 },
+    Granted(Won),
     Stopped,
     Displaced,
 }
@@ -73,7 +83,8 @@ struct Wait {
     session: i64,
     lock: i64,
     reply: oneshot::Sender<Result<Turned, Fault>>,
-    watching: Option<i64>,
+    /// Whose files it watches.
+    watching: Vec<i64>,
     next: i64,
     echoes: usize,
 }
@@ -91,8 +102,22 @@ impl Keeper {
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
         let watches = Watches::new();
         let spawn = move || {
-            let (waits, conn, bell, retry, failing_since, next_tidy) = (HashMap::new(), None, None, 0, 0, i64::MAX);
-            Thread { shared: ours, inbox, timer, watches, waits, conn, bell, retry, failing_since, next_tidy }.serve();
+            let (waits, observers, conn, bell) = (HashMap::new(), Observers::default(), None, None);
+            let (retry, failing_since, next_tidy) = (0, 0, i64::MAX);
+            let thread = Thread {
+                shared: ours,
+                inbox,
+                timer,
+                watches,
+                waits,
+                observers,
+                conn,
+                bell,
+                retry,
+                failing_since,
+                next_tidy,
+            };
+            thread.serve();
         };
         thread::Builder::new().name("fencelock-turn".into()).spawn(spawn)?;
         Ok(Self { orders, shared })
@@ -118,6 +143,7 @@ struct Thread {
     timer: OwnedFd,
     watches: Watches,
     waits: HashMap<HoldId, Wait>,
+    observers: Observers,
     conn: Option<Connection>,
     bell: Option<OwnedFd>,
     /// When to try again to open a session; 0: nobody attends yet, `i64::MAX`: it is open.
@@ -157,7 +183,7 @@ impl Thread {
                 self.retry = 1;
             }
             Order::Wait { request, session, lock, reply } => {
-                let wait = Wait { request, session, lock, reply, watching: None, next: 0, echoes: 0 };
+                let wait = Wait { request, session, lock, reply, watching: Vec::new(), next: 0, echoes: 0 };
                 self.waits.insert(wait.request.hold(), wait);
             }
             Order::Withdraw { request, reply } => {
@@ -175,6 +201,7 @@ impl Thread {
             Order::Renew { grants, reply } => {
                 let _ = reply.send(self.renew(&grants));
             }
+            Order::Observe { name, seen, reply } => self.observers.add(name, seen, reply),
             Order::Close { .. } => {}
         }
     }
@@ -312,9 +339,10 @@ impl Thread {
     fn renew(&mut self, grants: &[Grant]) -> Result<Vec<Renewed>, Fault> {
         let session = self.shared.session().ok_or(Fault::SessionGone)?;
         let sent_at = BootClock.now();
-        self.write(|scope| scope.verify(session).and_then(|()| scope.beat(session)))?;
+        let ours: Vec<_> = grants.iter().map(|grant| (grant.clone(), self.shared.own(grant.hold))).collect();
+        self.write(|scope| renew(scope, session, &ours))?;
         let held = self.shared.held();
-        let lost = Renewed::Lost(fencelock_core::LossReason::TakenOver);
+        let lost = Renewed::Lost(LossReason::TakenOver);
         let answer = |grant: &Grant| if held.contains(&grant.hold) { Renewed::Extended { sent_at } } else { lost };
         Ok(grants.iter().map(answer).collect())
     }
@@ -328,6 +356,15 @@ impl Thread {
             }
             self.beat_if_due();
         }
+        for name in self.observers.due(self.shared.time.now()) {
+            let shared = self.shared.clone();
+            if self.conn.is_none() {
+                let _ = self.connection();
+            }
+            let conn = self.conn.as_ref().ok_or(Fault::SessionGone);
+            self.observers.look(&name, conn, &shared, &mut self.watches);
+            self.beat_if_due();
+        }
     }
     /// Looks, and acts when there is something to do. Watch first, then test: so a look that changes what is watched is done
     /// again.
@@ -338,9 +375,9 @@ impl Thread {
             if wait.request.is_stopped() || wait.reply.is_closed() {
                 return self.end(wait, Ok(Turned::Stopped));
             }
-            let (lock, hold) = (wait.lock, wait.request.hold());
+            let (lock, claim, hold) = (wait.lock, wait.request.claim(), wait.request.hold());
             let seen = match self.connection() {
-                Ok(conn) => read(conn, &shared, |scope| look(scope, lock, hold)),
+                Ok(conn) => read(conn, &shared, |scope| look(scope, lock, claim, hold)),
                 Err(_) => Err(Fault::SessionGone),
             };
             let now = shared.time.now();
@@ -362,12 +399,12 @@ impl Thread {
                 Ok(Look::Act) => {
                     let (request, session) = (wait.request.clone(), wait.session);
                     match self.write(|scope| enter(scope, &request, session)) {
-                        Ok(Entered::Granted { lock, token, at }) => {
-                            return self.end(wait, Ok(Turned::Granted { lock, token, at }));
-                        }
+                        Ok(Entered::Granted(won)) => return self.end(wait, Ok(Turned::Granted(won))),
                         Ok(Entered::Queued { .. }) => acted = true,
                         Ok(Entered::Stopped) => return self.end(wait, Ok(Turned::Stopped)),
-                        Ok(Entered::Busy(_) | Entered::OtherKind(_)) => return self.end(wait, Ok(Turned::Displaced)),
+                        Ok(Entered::Busy(_) | Entered::OtherKind(_) | Entered::OtherCapacity(_)) => {
+                            return self.end(wait, Ok(Turned::Displaced));
+                        }
                         Err(Fault::SessionGone) if self.shared.is_ours(session) => {
                             self.waits.insert(hold, wait);
                             return self.lose_session();
@@ -391,27 +428,22 @@ impl Thread {
             }
         }
     }
-    fn watch(&mut self, wait: &mut Wait, session: Option<i64>) {
-        if let Some(session) = session {
-            self.watches.add(&self.shared.folder, session);
-        }
-        if let Some(before) = std::mem::replace(&mut wait.watching, session) {
-            self.watches.remove(before);
-        }
+    fn watch(&mut self, wait: &mut Wait, sessions: Vec<i64>) {
+        sessions.iter().for_each(|session| self.watches.add(&self.shared.folder, *session));
+        let before = std::mem::replace(&mut wait.watching, sessions);
+        before.into_iter().for_each(|session| self.watches.remove(session));
         // Nothing has happened yet: no echoes.
         wait.echoes = ECHOES.len();
     }
     fn end(&mut self, wait: Wait, how: Result<Turned, Fault>) {
-        if let Some(watched) = wait.watching {
-            self.watches.remove(watched);
-        }
+        wait.watching.iter().for_each(|session| self.watches.remove(*session));
         let _ = wait.reply.send(how);
     }
 
     fn sleep(&mut self) {
         let waits = self.waits.values().map(|wait| wait.next).min().unwrap_or(i64::MAX);
         let retry = if self.retry > 0 { self.retry } else { i64::MAX };
-        let until = waits.min(retry).min(self.next_tidy).min(self.shared.next_beat());
+        let until = waits.min(self.observers.next()).min(retry).min(self.next_tidy).min(self.shared.next_beat());
         let heard = self.shared.sleep(until).then(|| self.poll(until));
         // From here on nobody needs to wake us: we are awake.
         let _ = self.shared.sleep(i64::MIN);
@@ -423,11 +455,12 @@ impl Thread {
         }
         let now = self.shared.time.now();
         for wait in self.waits.values_mut() {
-            let hit = wait.watching.is_some_and(|session| closed.contains(&session));
+            let hit = wait.watching.iter().any(|session| closed.contains(session));
             if hit || full || rung.contains(&wait.lock) {
                 (wait.next, wait.echoes) = (now, 0);
             }
         }
+        self.observers.wake(now, &rung, &closed, full);
     }
     /// What rang, and whose file was closed.
     fn poll(&mut self, until: i64) -> (Vec<i64>, Vec<i64>) {
@@ -453,9 +486,10 @@ impl Thread {
         for (_, wait) in std::mem::take(&mut self.waits) {
             self.end(wait, Ok(Turned::Stopped));
         }
-        let Some(id) = self.shared.session() else { return };
+        // Told before anybody else can get in; its lock is held until its rows are gone.
+        let Some((id, lock)) = self.shared.end() else { return };
         let _ = self.write(|scope| scope.bury(id, None));
-        drop(self.shared.end());
+        drop(lock);
     }
 }
 fn set(timer: &OwnedFd, shared: &Shared, until: i64) {

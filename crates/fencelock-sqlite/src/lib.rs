@@ -4,6 +4,7 @@ mod config;
 mod engine;
 mod error;
 mod keeper;
+mod observers;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod raw;

@@ -62,6 +62,8 @@ struct Live {
 pub(crate) struct Own {
     pub(crate) lock: i64,
     pub(crate) ttl: i64,
+    /// No heartbeat renews it.
+    pub(crate) fixed: bool,
 }
 
 impl Shared {
@@ -104,6 +106,10 @@ impl Shared {
         drop(state);
         self.opened.send_replace(None);
         report(reports.as_ref(), Event::SessionEnded { session: public(live.id) });
+        // Core does not know that those live in it, too.
+        for (hold, _) in live.held.iter().filter(|(_, own)| own.fixed) {
+            report(reports.as_ref(), Event::Lost { hold: *hold, reason: LossReason::SessionEnded });
+        }
         Some((live.id, live.liveness))
     }
     pub(crate) fn failed(&self, error: &Error) {
@@ -139,6 +145,9 @@ impl Shared {
             live.shortest = i64::MAX;
         }
         own
+    }
+    pub(crate) fn own(&self, hold: HoldId) -> Option<Own> {
+        self.state().live.as_ref().and_then(|live| live.held.get(&hold).copied())
     }
     pub(crate) fn held(&self) -> Vec<HoldId> {
         self.state().live.as_ref().map(|live| live.held.keys().copied().collect()).unwrap_or_default()

@@ -1,8 +1,9 @@
 //! Claim, or queue: one transaction, asked again by everybody whose turn may have come.
 use super::{
-    judge::{Standing, clear, observe, waiters},
-    look::LOOK,
-    scope::{Scope, next_token},
+    claim::stored,
+    judge::{clear, waiters},
+    line::Line,
+    scope::{RUN, Scope, next_token},
     sql,
     time::wall_micros,
 };
@@ -10,46 +11,75 @@ use crate::{
     error::Fault,
     session::{Own, nanos},
 };
-use fencelock_core::{Busy, HoldId, Holder, Request};
-
-/// When somebody who has so many alive ahead may take a lock that has been free since `freed` (SAFETY E4). The first is rung;
-/// when it has not taken it after 250 ms, the second may, whose own look comes within a second; then the third.
-pub(crate) fn turn(freed: i64, ahead: i64) -> i64 {
-    const PATIENCE: i64 = 250_000_000;
-    match ahead {
-        0 => freed,
-        n => freed.saturating_add(PATIENCE).saturating_add((PATIENCE + LOOK).saturating_mul(n - 1)),
-    }
-}
+use fencelock_core::{Busy, Claim, HoldId, Kind, Request};
 
 pub(crate) enum Entered {
-    /// At this time.
-    Granted {
-        lock: i64,
-        token: i64,
-        at: i64,
-    },
+    Granted(Won),
     Queued {
         lock: i64,
         busy: Busy,
     },
     Busy(Busy),
     OtherKind(String),
+    OtherCapacity(u32),
     /// Nobody wants it any more.
     Stopped,
+}
+/// What a grant's record says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Won {
+    pub(crate) lock: i64,
+    pub(crate) token: i64,
+    /// When it was granted.
+    pub(crate) since: i64,
+    /// From when the ttl of a lease that no heartbeat renews counts.
+    pub(crate) from: i64,
 }
 
 /// The lock's row.
 pub(crate) struct LockRow {
     pub(crate) id: i64,
     pub(crate) kind: String,
+    pub(crate) capacity: u32,
     pub(crate) fence: i64,
-    pub(crate) freed: i64,
+    pub(crate) watched: bool,
 }
 pub(crate) fn find(scope: &Scope<'_>, name: &str) -> rusqlite::Result<Option<LockRow>> {
     scope.first(sql::LOCK, (&scope.shared.config.namespace, name), |row| {
-        Ok(LockRow { id: row.get(0)?, kind: row.get(1)?, fence: row.get(2)?, freed: row.get(3)? })
+        let (id, kind, capacity) = (row.get(0)?, row.get(1)?, row.get(2)?);
+        Ok(LockRow { id, kind, capacity, fence: row.get(3)?, watched: row.get(4)? })
     })
+}
+impl LockRow {
+    /// A new record.
+    pub(crate) fn make(scope: &Scope<'_>, name: &str, kind: &str, capacity: u32) -> rusqlite::Result<Self> {
+        let params = (&scope.shared.config.namespace, name, kind, capacity, wall_micros() / 1_000_000);
+        scope.execute(sql::LOCK_INSERT, params)?;
+        let (id, kind) = (scope.conn.last_insert_rowid(), kind.to_owned());
+        Ok(Self { id, kind, capacity, fence: 0, watched: false })
+    }
+    /// It becomes another kind, or another size.
+    pub(crate) fn turn_into(&mut self, scope: &Scope<'_>, kind: Kind, capacity: u32) -> rusqlite::Result<()> {
+        scope.execute(sql::LOCK_KIND, (self.id, kind.as_str(), capacity))?;
+        (self.kind, self.capacity) = (kind.as_str().to_owned(), capacity);
+        Ok(())
+    }
+    /// The claim, on this lock as large as it is now.
+    pub(crate) fn sized(&self, claim: Claim) -> Claim {
+        claim.of_capacity(self.capacity)
+    }
+    /// Somebody has it or wants it as what it is, so it cannot become anything else (SAFETY K1).
+    pub(crate) fn is_live(&self, scope: &Scope<'_>) -> Result<bool, Fault> {
+        if self.kind == Kind::Cell.as_str() || !clear(scope, self.id, self.capacity)?.is_empty() {
+            return Ok(true);
+        }
+        for row in waiters(scope, self.id, self.capacity)? {
+            if !row.bury_if_dead(scope, self.id)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
 }
 
 /// *Invariant (SAFETY A2, A3):* the stop is looked at inside the write transaction. Core fires it before it withdraws, and
@@ -59,43 +89,52 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
     if request.is_stopped() {
         return Ok(Entered::Stopped);
     }
-    let kind = request.claim().kind().to_string();
-    let Some(lock) = find(scope, request.name().as_str())? else {
-        let params = (&scope.shared.config.namespace, request.name().as_str(), &kind, wall_micros() / 1_000_000);
-        scope.execute(sql::LOCK_INSERT, params)?;
-        let lock = LockRow { id: scope.conn.last_insert_rowid(), kind, fence: 0, freed: 0 };
+    let (name, kind, size) = (request.name().as_str(), request.claim().kind(), request.claim().capacity());
+    let Some(mut lock) = find(scope, name)? else {
+        let lock = LockRow::make(scope, name, kind.as_str(), size.unwrap_or(0))?;
         return grant(scope, request, session, &lock, false);
     };
-    let live = clear(scope, lock.id)?;
+    let live = clear(scope, lock.id, lock.capacity)?;
     if let Some((mine, _)) = live.iter().find(|(row, _)| row.hold == request.hold()) {
         // A repeat: its lease starts anew, in this transaction (SAFETY G1).
         scope.beat(session)?;
-        return Ok(Entered::Granted { lock: lock.id, token: mine.token, at: mine.since });
+        extend(scope, lock.id, request.hold(), nanos(request.ttl()))?;
+        let (token, since) = (mine.token, mine.since);
+        return Ok(Entered::Granted(Won { lock: lock.id, token, since, from: scope.now }));
     }
-    if lock.kind != kind {
-        if !live.is_empty() || waiting(scope, lock.id)? > 0 {
+    if lock.kind != kind.as_str() {
+        if lock.is_live(scope)? {
             return Ok(Entered::OtherKind(lock.kind));
         }
-        scope.execute(sql::LOCK_KIND, (lock.id, &kind))?;
+        lock.turn_into(scope, kind, size.unwrap_or(0))?;
+    }
+    if size.is_some_and(|size| size != lock.capacity) {
+        if lock.capacity == 0 {
+            lock.turn_into(scope, kind, size.unwrap_or(0))?;
+        } else if place(scope, lock.id, request.hold())?.is_none() {
+            return Ok(Entered::OtherCapacity(lock.capacity));
+        }
+    }
+    let holders: Vec<Claim> = live.iter().map(|(row, _)| row.claim).collect();
+    let line = Line::read(scope, &lock, request, &holders)?;
+    if line.my_turn {
+        line.pass(scope, lock.id)?;
+        let won = grant(scope, request, session, &lock, line.queued)?;
+        if !request.claim().is_exclusive() && (line.queued || line.ahead > 0) {
+            // The next one may fit in beside it. Those behind were rung with it, unless they come after one that slept.
+            scope.next(lock.id, if line.has_passed() { RUN } else { 1 })?;
+        }
+        return Ok(won);
     }
     let holder = live.first().map(|(row, until)| row.public(scope.now, *until));
-    let line = Line::read(scope, &lock, request, holder.is_none())?;
-    if holder.is_none() && line.my_turn {
-        for place in &line.passed {
-            scope.execute(sql::WAITER_TAIL, (lock.id, place))?;
-        }
-        for hold in &line.doubtful {
-            scope.execute(sql::WAITER_DELETE, (lock.id, hold.to_bytes()))?;
-        }
-        return grant(scope, request, session, &lock, line.queued);
-    }
-    let busy = Busy { holder, ahead: Some(line.ahead) };
+    let busy = Busy::new(holder, Some(line.ahead));
     if !request.wait() {
         return Ok(Entered::Busy(busy));
     }
     if !line.queued {
-        let (hold, ttl) = (request.hold().to_bytes(), nanos(request.ttl()));
-        scope.execute(sql::WAITER_INSERT, (lock.id, hold, session, ttl, scope.now, request.note()))?;
+        let ((claim, take), hold) = (stored(request.claim()), request.hold().to_bytes());
+        let row = (lock.id, hold, session, claim, take, nanos(request.ttl()), scope.now, request.note());
+        scope.execute(sql::WAITER_INSERT, row)?;
         // Without its session's row it would be nobody's.
         if scope.first(sql::SESSION_LAST, [session], |_| Ok(()))?.is_none() {
             return Err(Fault::SessionGone);
@@ -103,65 +142,15 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
     }
     Ok(Entered::Queued { lock: lock.id, busy })
 }
-
-/// The queue, as far as it matters to one request.
-struct Line {
-    /// It has a place already.
-    queued: bool,
-    ahead: u32,
-    my_turn: bool,
-    /// Places of those who are alive and let their turn go by.
-    passed: Vec<i64>,
-    /// Those of them whose file is not there, so that nobody can tell their death: one that lives queues anew.
-    doubtful: Vec<HoldId>,
-}
-impl Line {
-    /// Those ahead are judged by somebody who has a place, or when the lock is free: the dead are buried, and when it is free
-    /// those who sleep are passed.
-    fn read(scope: &Scope<'_>, lock: &LockRow, request: &Request, free: bool) -> Result<Self, Fault> {
-        let hold = request.hold();
-        let place = scope.first(sql::PLACE, (lock.id, hold.to_bytes()), |row| row.get::<_, i64>(0))?;
-        let ahead = scope.first(sql::AHEAD, (lock.id, place.unwrap_or(i64::MAX)), |row| row.get(0))?.unwrap_or(0);
-        let mut line = Self { queued: place.is_some(), ahead, my_turn: free, passed: Vec::new(), doubtful: Vec::new() };
-        if ahead == 0 || (!free && place.is_none()) {
-            return Ok(line);
-        }
-        let mut freed = lock.freed;
-        if free && (freed == 0 || freed > scope.now) {
-            // It fell free in this transaction.
-            let since = scope.first(sql::FREED, [lock.id], |row| row.get(0))?;
-            freed = since.filter(|at: &i64| *at > 0 && *at <= scope.now).unwrap_or(scope.now);
-            scope.execute(sql::LOCK_FREED, (lock.id, freed))?;
-        }
-        for row in waiters(scope, lock.id)?.into_iter().take_while(|row| row.hold != hold) {
-            match row.stands(scope) {
-                Standing::Dead(file) => {
-                    scope.bury(row.session, file)?;
-                    line.ahead -= 1;
-                    continue;
-                }
-                Standing::Expired => {
-                    scope.execute(sql::WAITER_DELETE, (lock.id, row.hold.to_bytes()))?;
-                    line.ahead -= 1;
-                    continue;
-                }
-                Standing::Unseen => observe(scope, row.session)?,
-                Standing::Good(_) => {}
-            }
-            let ahead = i64::try_from(line.passed.len() + line.doubtful.len() + 1).unwrap_or(i64::MAX);
-            // Those behind it are judged all the same: whoever found one of them dead came for that.
-            line.my_turn &= scope.now >= turn(freed, ahead);
-            if scope.shared.has_file(row.session) {
-                line.passed.push(row.place);
-            } else {
-                line.doubtful.push(row.hold);
-            }
-        }
-        Ok(line)
-    }
-}
 pub(crate) fn waiting(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<i64> {
     Ok(scope.first(sql::WAITING, [lock], |row| row.get(0))?.unwrap_or(0))
+}
+pub(crate) fn place(scope: &Scope<'_>, lock: i64, hold: HoldId) -> rusqlite::Result<Option<i64>> {
+    scope.first(sql::PLACE, (lock, hold.to_bytes()), |row| row.get(0))
+}
+/// It ends no sooner than so long from now, and never sooner than before. What lives with its session is kept by the beat.
+pub(crate) fn extend(scope: &Scope<'_>, lock: i64, hold: HoldId, ttl: i64) -> rusqlite::Result<usize> {
+    scope.execute(sql::HOLDER_EXTEND, (lock, hold.to_bytes(), scope.now, ttl))
 }
 
 fn grant(scope: &Scope<'_>, request: &Request, session: i64, lock: &LockRow, queued: bool) -> Result<Entered, Fault> {
@@ -169,20 +158,23 @@ fn grant(scope: &Scope<'_>, request: &Request, session: i64, lock: &LockRow, que
     let token = next_token(scope, lock.fence, floor)?;
     // First: what it finds missing or run out are the holds from before, by the heartbeat from before.
     scope.beat(session)?;
+    let after = |d| scope.now.saturating_add(nanos(d));
     let (hold, ttl) = (request.hold().to_bytes(), nanos(request.ttl()));
-    let cap = request.max_hold().map_or(i64::MAX, |d| scope.now.saturating_add(nanos(d)).saturating_add(ttl));
-    let kind = request.claim().kind().to_string();
-    scope.execute(sql::LOCK_GRANT, (lock.id, &kind, token, wall_micros() / 1_000_000))?;
-    let row = (lock.id, hold, session, token, ttl, cap, scope.now, request.note());
+    let cap = request.max_hold().map_or(i64::MAX, |d| after(d).saturating_add(ttl));
+    let fixed = if request.is_fixed() { after(request.ttl()) } else { 0 };
+    let least = if request.at_least().is_zero() { 0 } else { after(request.at_least()) };
+    let kind = request.claim().kind();
+    scope.execute(sql::LOCK_GRANT, (lock.id, kind.as_str(), token, wall_micros() / 1_000_000))?;
+    let (claim, take) = stored(request.claim());
+    let (now, note) = (scope.now, request.note());
+    let row = (lock.id, hold, session, claim, take, token, ttl, fixed, cap, least, now, note, lock.watched);
     scope.execute(sql::HOLDER_INSERT, row)?;
     if queued {
         scope.execute(sql::WAITER_DELETE, (lock.id, hold))?;
     }
-    scope.granted(session, request.hold(), Own { lock: lock.id, ttl })?;
-    Ok(Entered::Granted { lock: lock.id, token, at: scope.now })
-}
-
-/// Somebody who is in the way, for those who only ask.
-pub(crate) fn in_the_way(live: Vec<Holder>) -> Option<Holder> {
-    live.into_iter().next()
+    if lock.watched {
+        scope.tell_watchers(lock.id)?;
+    }
+    scope.granted(session, request.hold(), Own { lock: lock.id, ttl, fixed: request.is_fixed() })?;
+    Ok(Entered::Granted(Won { lock: lock.id, token, since: scope.now, from: scope.now }))
 }

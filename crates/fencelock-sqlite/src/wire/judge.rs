@@ -1,5 +1,5 @@
 //! Who of those in the database still counts.
-use super::{scope::Scope, sql};
+use super::{claim::claim, scope::Scope, sql};
 use crate::{
     error::Fault,
     session::{
@@ -20,12 +20,14 @@ pub(crate) struct Origin {
     pid: u32,
     seen_boot: String,
     seen_at: i64,
+    /// It was buried, and only what must not end yet is left of it.
+    dead: bool,
 }
 fn origin(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Origin>> {
     let Some(boot) = row.get::<_, Option<String>>(at)? else { return Ok(None) };
     let (beat, host, pid) = (row.get(at + 1)?, row.get(at + 2)?, row.get(at + 3)?);
-    let (seen_boot, seen_at) = (row.get(at + 4)?, row.get(at + 5)?);
-    Ok(Some(Origin { boot, beat, host, pid, seen_boot, seen_at }))
+    let (seen_boot, seen_at, dead) = (row.get(at + 4)?, row.get(at + 5)?, row.get(at + 6)?);
+    Ok(Some(Origin { boot, beat, host, pid, seen_boot, seen_at, dead }))
 }
 
 /// A holder's row.
@@ -33,9 +35,13 @@ fn origin(row: &Row<'_>, at: usize) -> rusqlite::Result<Option<Origin>> {
 pub(crate) struct HolderRow {
     pub(crate) hold: HoldId,
     pub(crate) session: i64,
+    pub(crate) claim: Claim,
     pub(crate) token: i64,
     ttl: i64,
+    /// The end of a lease that no heartbeat renews; 0: heartbeats do.
+    pub(crate) fixed: i64,
     cap: i64,
+    least: i64,
     pub(crate) since: i64,
     note: String,
     origin: Option<Origin>,
@@ -46,6 +52,7 @@ pub(crate) struct WaiterRow {
     pub(crate) place: i64,
     pub(crate) hold: HoldId,
     pub(crate) session: i64,
+    pub(crate) claim: Claim,
     ttl: i64,
     since: i64,
     note: String,
@@ -65,35 +72,55 @@ pub(crate) enum Standing {
     Unseen,
 }
 
-pub(crate) fn holders(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<Vec<HolderRow>> {
+pub(crate) fn holders(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Vec<HolderRow>> {
     scope.all(sql::HOLDERS, [lock], |row| {
         Ok(HolderRow {
             hold: HoldId::from_bytes(row.get(0)?),
             session: row.get(1)?,
-            token: row.get(2)?,
-            ttl: row.get(3)?,
-            cap: row.get(4)?,
-            since: row.get(5)?,
-            note: row.get(6)?,
-            origin: origin(row, 7)?,
+            claim: claim(row.get(2)?, row.get(3)?, of),
+            token: row.get(4)?,
+            ttl: row.get(5)?,
+            fixed: row.get(6)?,
+            cap: row.get(7)?,
+            least: row.get(8)?,
+            since: row.get(9)?,
+            note: row.get(10)?,
+            origin: origin(row, 11)?,
         })
     })
 }
-pub(crate) fn waiters(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<Vec<WaiterRow>> {
-    scope.all(sql::WAITERS, [lock], waiter)
+pub(crate) fn waiters(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Vec<WaiterRow>> {
+    scope.all(sql::WAITERS, [lock], |row| waiter(row, of))
 }
 pub(crate) fn predecessor(scope: &Scope<'_>, lock: i64, place: i64) -> rusqlite::Result<Option<WaiterRow>> {
-    scope.first(sql::PREDECESSOR, (lock, place), waiter)
+    scope.first(sql::PREDECESSOR, (lock, place), |row| waiter(row, 0))
 }
-fn waiter(row: &Row<'_>) -> rusqlite::Result<WaiterRow> {
+/// The first one in the queue whose claim is like that.
+pub(crate) fn first_waiter(
+    scope: &Scope<'_>,
+    lock: i64,
+    of: u32,
+    wanted: impl Fn(Claim) -> bool,
+) -> rusqlite::Result<Option<WaiterRow>> {
+    let mut statement = scope.statement(sql::WAITERS)?;
+    let mut rows = statement.query([lock])?;
+    while let Some(row) = rows.next()? {
+        if wanted(claim(row.get(3)?, row.get(4)?, of)) {
+            return waiter(row, of).map(Some);
+        }
+    }
+    Ok(None)
+}
+fn waiter(row: &Row<'_>, of: u32) -> rusqlite::Result<WaiterRow> {
     Ok(WaiterRow {
         place: row.get(0)?,
         hold: HoldId::from_bytes(row.get(1)?),
         session: row.get(2)?,
-        ttl: row.get(3)?,
-        since: row.get(4)?,
-        note: row.get(5)?,
-        origin: origin(row, 6)?,
+        claim: claim(row.get(3)?, row.get(4)?, of),
+        ttl: row.get(5)?,
+        since: row.get(6)?,
+        note: row.get(7)?,
+        origin: origin(row, 8)?,
     })
 }
 
@@ -116,10 +143,14 @@ fn stands(
         let end = origin.seen_at.saturating_add(ttl);
         return if scope.now >= end { Standing::Expired } else { Standing::Good(end) };
     }
-    if !scope.shared.is_ours(session)
-        && let Pulse::Dead(lock) = test(&scope.shared.folder, session)
-    {
-        return Standing::Dead(Some(lock));
+    if origin.dead {
+        return Standing::Dead(None);
+    }
+    if !scope.is_known_alive(session) {
+        match test(&scope.shared.folder, session) {
+            Pulse::Dead(lock) => return Standing::Dead(Some(lock)),
+            Pulse::Alive => scope.found_alive(session),
+        }
     }
     let end = lease(origin);
     if scope.now >= end { Standing::Expired } else { Standing::Good(end) }
@@ -127,15 +158,25 @@ fn stands(
 
 impl HolderRow {
     pub(crate) fn stands(&self, scope: &Scope<'_>) -> Standing {
-        let lease = |origin: &Origin| origin.beat.saturating_add(self.ttl).min(self.cap);
-        stands(scope, self.session, self.origin.as_ref(), self.ttl, lease)
+        let lease = |origin: &Origin| match self.fixed {
+            0 => origin.beat.saturating_add(self.ttl).min(self.cap),
+            end => end.min(self.cap),
+        };
+        match stands(scope, self.session, self.origin.as_ref(), self.ttl, lease) {
+            Standing::Dead(_) if self.outlives(scope) => Standing::Good(self.least),
+            standing => standing,
+        }
+    }
+    /// It may not end yet, even though its session has. On another boot's clock nobody can tell.
+    fn outlives(&self, scope: &Scope<'_>) -> bool {
+        self.least > scope.now && self.origin.as_ref().is_some_and(|origin| origin.boot == scope.shared.time.boot)
     }
     /// For people.
     pub(crate) fn public(&self, now: i64, until: i64) -> Holder {
         let origin = self.origin.as_ref();
         Holder {
             hold: self.hold,
-            claim: Claim::Mutex,
+            claim: self.claim,
             // A stored token is positive; a damaged one is shown as the smallest.
             token: Token::new(self.token.max(1)).unwrap_or_else(|| unreachable!("it is at least 1")),
             host: origin.map_or("", |o| o.host.as_str()).into(),
@@ -155,7 +196,7 @@ impl WaiterRow {
         let origin = self.origin.as_ref();
         Waiter {
             hold: self.hold,
-            claim: Claim::Mutex,
+            claim: self.claim,
             host: origin.map_or("", |o| o.host.as_str()).into(),
             pid: origin.map_or(0, |o| o.pid),
             note: self.note.as_str().into(),
@@ -165,16 +206,17 @@ impl WaiterRow {
 }
 
 /// Those who really hold, in a transaction that may write: the others are removed on the way.
-pub(crate) fn clear(scope: &Scope<'_>, lock: i64) -> Result<Vec<(HolderRow, i64)>, Fault> {
+pub(crate) fn clear(scope: &Scope<'_>, lock: i64, of: u32) -> Result<Vec<(HolderRow, i64)>, Fault> {
     let mut live = Vec::new();
-    for row in holders(scope, lock)? {
+    for row in holders(scope, lock, of)? {
         match row.stands(scope) {
             Standing::Good(until) => live.push((row, until)),
             Standing::Dead(file) => scope.bury(row.session, file)?,
             Standing::Expired => {
                 scope.execute(sql::HOLDER_WITHDRAW, (lock, row.hold.to_bytes()))?;
                 // From now, not from the lease's end: after a night's sleep of the host the first in the queue has its turn.
-                scope.execute(sql::LOCK_FREED_ONCE, (lock, scope.now))?;
+                scope.freed(lock)?;
+                scope.tell_watchers(lock)?;
             }
             Standing::Unseen => {
                 let until = scope.now.saturating_add(row.ttl);
@@ -189,12 +231,20 @@ pub(crate) fn observe(scope: &Scope<'_>, session: i64) -> Result<(), Fault> {
     scope.execute(sql::SESSION_SEEN, (session, &scope.shared.time.boot, scope.now))?;
     Ok(())
 }
-/// Those who really hold, for a look that writes nothing.
-pub(crate) fn holding(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<Vec<Holder>> {
-    let live = holders(scope, lock)?.into_iter().filter_map(|row| match row.stands(scope) {
-        Standing::Good(until) => Some(row.public(scope.now, until)),
-        Standing::Unseen => Some(row.public(scope.now, scope.now.saturating_add(row.ttl))),
+/// Those who really hold and until when, for a look that writes nothing.
+pub(crate) fn holding(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Vec<(HolderRow, i64)>> {
+    let live = holders(scope, lock, of)?.into_iter().filter_map(|row| match row.stands(scope) {
+        Standing::Good(until) => Some((row, until)),
+        Standing::Unseen => {
+            let until = scope.now.saturating_add(row.ttl);
+            Some((row, until))
+        }
         Standing::Dead(_) | Standing::Expired => None,
     });
     Ok(live.collect())
+}
+/// And those who really wait.
+pub(crate) fn queue(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Vec<WaiterRow>> {
+    let alive = |row: &WaiterRow| !matches!(row.stands(scope), Standing::Dead(_) | Standing::Expired);
+    Ok(waiters(scope, lock, of)?.into_iter().filter(alive).collect())
 }

@@ -1,73 +1,112 @@
 //! Reading: what people ask for, and what a waiter looks at before it asks for a write transaction.
 use super::{
-    acquire::{find, turn, waiting},
-    judge::{Standing, WaiterRow, holders, holding, predecessor, waiters},
+    acquire::{find, waiting},
+    judge::{Standing, first_waiter, holders, holding, predecessor, queue},
+    line::{ahead, turn},
     scope::Scope,
     sql,
 };
 use crate::error::Fault;
-use fencelock_core::{HoldId, Kind, Listing, Name, Page, Status, Token};
+use fencelock_core::{Claim, HoldId, Kind, Listing, Name, Page, Status, Token};
+use rusqlite::Row;
 
 /// Every waiter looks by itself this often, so that no lost ring costs more.
 pub(crate) const LOOK: i64 = 1_000_000_000;
+/// Of so many holders the files are watched; a look finds the death of the others.
+const WATCHED: usize = 32;
 
 pub(crate) enum Look {
     /// It has no place in the queue any more.
     Gone,
     /// Its turn may have come, or somebody has to be buried: that takes a write transaction.
     Act,
-    /// Nothing to do. Watch that session's file, where it says one, and look again then.
-    Rest { watch: Option<i64>, next: i64 },
+    /// Nothing to do. Watch the files of those sessions, and look again then.
+    Rest { watch: Vec<i64>, next: i64 },
 }
 
-/// A waiter's look: the first watches the holder, every other one its predecessor (SAFETY E4).
-pub(crate) fn look(scope: &Scope<'_>, lock: i64, hold: HoldId) -> Result<Look, Fault> {
-    let place = scope.first(sql::PLACE, (lock, hold.to_bytes()), |row| row.get::<_, i64>(0))?;
-    let Some(place) = place else { return Ok(Look::Gone) };
-    let mut first = None;
-    for row in holders(scope, lock)? {
-        match row.stands(scope) {
-            Standing::Good(until) => first = Some((row.session, until)),
-            Standing::Unseen | Standing::Dead(_) | Standing::Expired => return Ok(Look::Act),
-        }
+/// A waiter's look: the first watches the holders, every other one its predecessor (SAFETY E4). It finds something to do where
+/// `Line::read` does it, and nowhere else: or it would look, and act, and look again.
+pub(crate) fn look(scope: &Scope<'_>, lock: i64, claim: Claim, hold: HoldId) -> Result<Look, Fault> {
+    let here = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, u32>(1)?, row.get::<_, i64>(2)?));
+    let here = scope.first(sql::PLACE_AND_STATE, (lock, hold.to_bytes()), here)?;
+    let Some((place, of, freed)) = here else { return Ok(Look::Gone) };
+    let claim = claim.of_capacity(of);
+    let (mut claims, mut sessions, mut ends) = (Vec::new(), Vec::new(), i64::MAX);
+    for row in holders(scope, lock, of)? {
+        let Standing::Good(until) = row.stands(scope) else { return Ok(Look::Act) };
+        claims.push(row.claim);
+        sessions.push(row.session);
+        ends = ends.min(until);
     }
-    let predecessor = predecessor(scope, lock, place)?;
-    let (session, next) = match (first, predecessor) {
-        // A moment after the end of its lease.
-        (Some((holder, until)), None) => (holder, until.saturating_add(1_000_000)),
-        (Some(_), Some(row)) => match row.stands(scope) {
-            Standing::Good(_) => (row.session, i64::MAX),
-            _ => return Ok(Look::Act),
-        },
-        (None, None) => return Ok(Look::Act),
-        (None, Some(row)) => {
-            let freed = scope.first(sql::FREED, [lock], |row| row.get::<_, i64>(0))?.unwrap_or(0);
-            let ahead = scope.first(sql::AHEAD, (lock, place), |row| row.get::<_, i64>(0))?.unwrap_or(0);
-            let turn = turn(freed, ahead);
-            if freed == 0 || scope.now >= turn || !matches!(row.stands(scope), Standing::Good(_)) {
-                return Ok(Look::Act);
-            }
-            (row.session, turn)
-        }
+    let fits = |claim: Claim| claim.fits(claims.iter().copied());
+    let rest = |watch, next: i64| Ok(Look::Rest { watch, next: next.min(scope.now + LOOK) });
+    let Some(before) = predecessor(scope, lock, place)? else {
+        // A moment after the end of a lease.
+        return if fits(claim) {
+            Ok(Look::Act)
+        } else {
+            rest(watched(scope, sessions), ends.saturating_add(1_000_000))
+        };
     };
-    let watch = Some(session).filter(|session| !scope.shared.is_ours(*session));
-    Ok(Look::Rest { watch, next: next.min(scope.now + LOOK) })
+    if !matches!(before.stands(scope), Standing::Good(_)) {
+        return Ok(Look::Act);
+    }
+    let watch = watched(scope, vec![before.session]);
+    if !fits(claim) {
+        return rest(watch, i64::MAX);
+    }
+    let company = ahead(scope, lock, claim, place)?;
+    if claim.fits(claims.iter().copied().chain(company.together())) {
+        return Ok(Look::Act);
+    }
+    if !company.hardest(of).is_none_or(fits) {
+        // One who holds up the others and is dead may stand further ahead, before one that sleeps.
+        let blocks = first_waiter(scope, lock, of, |claim| !fits(claim))?;
+        let dead = blocks.is_some_and(|row| !matches!(row.stands(scope), Standing::Good(_)));
+        return if dead { Ok(Look::Act) } else { rest(watch, i64::MAX) };
+    }
+    let turn = turn(freed, company.count);
+    if !(1..=scope.now).contains(&freed) || scope.now >= turn { Ok(Look::Act) } else { rest(watch, turn) }
+}
+/// Those whose files are worth watching: not our own.
+fn watched(scope: &Scope<'_>, mut sessions: Vec<i64>) -> Vec<i64> {
+    sessions.retain(|session| !scope.shared.is_ours(*session));
+    sessions.sort_unstable();
+    sessions.dedup();
+    sessions.truncate(WATCHED);
+    sessions
 }
 
 pub(crate) fn inspect(scope: &Scope<'_>, name: &Name) -> Result<Status, Fault> {
-    let mut status = Status::free(name.clone());
-    let Some(lock) = find(scope, name.as_str())? else { return Ok(status) };
+    Ok(view(scope, name)?.status)
+}
+/// A lock as somebody sees it who wants to know when that changes.
+pub(crate) struct View {
+    pub(crate) status: Status,
+    /// The holders' files.
+    pub(crate) watch: Vec<i64>,
+    /// When it changes by itself.
+    pub(crate) ends: i64,
+}
+pub(crate) fn view(scope: &Scope<'_>, name: &Name) -> Result<View, Fault> {
+    let mut view = View { status: Status::free(name.clone()), watch: Vec::new(), ends: i64::MAX };
+    let Some(lock) = find(scope, name.as_str())? else { return Ok(view) };
+    let status = &mut view.status;
     status.last_token = Token::new(lock.fence);
-    status.holders = holding(scope, lock.id)?;
+    status.capacity = Some(lock.capacity).filter(|size| *size > 0);
+    let live = holding(scope, lock.id, lock.capacity)?;
+    status.holders = live.iter().map(|(row, until)| row.public(scope.now, *until)).collect();
     if waiting(scope, lock.id)? > 0 {
-        let alive = |row: &WaiterRow| !matches!(row.stands(scope), Standing::Dead(_) | Standing::Expired);
-        let rows = waiters(scope, lock.id)?;
-        status.waiters = rows.into_iter().filter(alive).map(|row| row.public(scope.now)).collect();
+        let rows = queue(scope, lock.id, lock.capacity)?;
+        status.waiters = rows.into_iter().map(|row| row.public(scope.now)).collect();
     }
-    if !status.holders.is_empty() || !status.waiters.is_empty() {
-        status.kind = Some(Kind::Mutex);
-    }
-    Ok(status)
+    let first = status.holders.first().map(|holder| holder.claim);
+    let claim = first.or_else(|| status.waiters.first().map(|waiter| waiter.claim));
+    let is_cell = lock.kind == Kind::Cell.as_str();
+    status.kind = claim.map(Claim::kind).or(is_cell.then_some(Kind::Cell));
+    view.ends = live.iter().map(|(_, until)| *until).min().unwrap_or(i64::MAX).saturating_add(1_000_000);
+    view.watch = watched(scope, live.iter().map(|(row, _)| row.session).collect());
+    Ok(view)
 }
 
 /// By name; the cursor is the last name of the page before.
@@ -82,7 +121,7 @@ pub(crate) fn list(scope: &Scope<'_>, prefix: &str, page: &Page) -> Result<Listi
     }
     for name in names.iter().filter_map(|name| Name::new(name).ok()) {
         let status = inspect(scope, &name)?;
-        if status.kind.is_some() {
+        if status.is_held() || !status.waiters.is_empty() {
             listing.items.push(status);
         }
     }

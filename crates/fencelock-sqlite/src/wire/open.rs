@@ -1,5 +1,6 @@
 //! Opening the database, the session's first and last transactions, and the sweep.
 use super::{
+    cell::forget,
     judge::observe,
     scope::{Scope, wait_while_busy},
     sql,
@@ -9,7 +10,7 @@ use crate::{
     error::{Fault, translate},
     session::liveness::{Pulse, in_folder, test},
 };
-use fencelock_core::{Error, ErrorKind, Identity, Result};
+use fencelock_core::{EngineId, Error, ErrorKind, Identity, Result};
 use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
 use std::{
     os::fd::OwnedFd,
@@ -59,8 +60,13 @@ fn patiently<T>(mut op: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result
 }
 
 /// Makes the tables when they are not there, and looks whether they are ours. On a new boot tokens start above the mark
-/// (SAFETY T2).
-pub(crate) fn prepare(conn: &Connection, path: &Path, boot: &str, sync_full: bool) -> Result<()> {
+/// (SAFETY T2). Answers which store it is.
+pub(crate) fn prepare(conn: &Connection, path: &Path, boot: &str, sync_full: bool) -> Result<EngineId> {
+    make(conn, path, boot, sync_full)?;
+    let store = patiently(|| conn.query_row(sql::STORE, [], |row| row.get(0)));
+    store.map(EngineId::from_bytes).map_err(|e| translate("connect", path, e))
+}
+fn make(conn: &Connection, path: &Path, boot: &str, sync_full: bool) -> Result<()> {
     let failed = |e| translate("connect", path, e);
     let tables: i64 = patiently(|| conn.query_row(sql::TABLES, [], |row| row.get(0))).map_err(failed)?;
     if tables > 0 {
@@ -75,13 +81,14 @@ pub(crate) fn prepare(conn: &Connection, path: &Path, boot: &str, sync_full: boo
             return Ok(());
         }
     }
+    let store = EngineId::random()?.to_bytes();
     let make = || -> rusqlite::Result<()> {
         conn.pragma_update(None, "synchronous", "FULL")?;
         conn.execute_batch("BEGIN IMMEDIATE")?;
         let body = || {
             if conn.query_row(sql::TABLES, [], |row| row.get::<_, i64>(0))? == 0 {
                 conn.execute_batch(sql::SCHEMA)?;
-                conn.execute(sql::META_INSERT, [sql::LAYOUT])?;
+                conn.execute(sql::META_INSERT, (sql::LAYOUT, store))?;
             }
             let known: String = conn.query_row(sql::META, [], |row| row.get(1))?;
             if known != boot {
@@ -120,6 +127,7 @@ fn remains(scope: &Scope<'_>) -> std::result::Result<Vec<(i64, Remains)>, Fault>
     let mut known = vec![own];
     let mut found = scope.all(sql::SESSIONS, [own], |row| {
         let (id, beat, seen_at, ttl): (i64, i64, i64, i64) = (row.get(0)?, row.get(2)?, row.get(4)?, row.get(5)?);
+        let (dead, least): (bool, i64) = (row.get(6)?, row.get(7)?);
         known.push(id);
         let remains = if row.get::<_, String>(1)? != *boot {
             let seen = row.get::<_, String>(3)? == *boot && seen_at <= scope.now;
@@ -132,6 +140,9 @@ fn remains(scope: &Scope<'_>) -> std::result::Result<Vec<(i64, Remains)>, Fault>
                 },
                 true => Remains::Alive,
             }
+        } else if dead {
+            // What is left of it may not end before then.
+            if scope.now >= least { Remains::Dead(None) } else { Remains::Alive }
         } else if let Pulse::Dead(file) = test(&shared.folder, id) {
             Remains::Dead(Some(file))
         } else if !shared.has_file(id) && scope.now > beat.saturating_add(ttl.max(DAY)) {
@@ -180,6 +191,7 @@ pub(crate) fn retire(scope: &Scope<'_>) -> std::result::Result<(), Fault> {
     if let Some(highest) = fences.iter().max() {
         scope.execute(sql::META_FLOOR, [highest])?;
     }
+    forget(scope, i64::MAX)?;
     // A full batch: there are more, for the next turn.
     if fences.len() < RETIRED_AT_ONCE {
         scope.execute(sql::META_SWEPT, [now])?;

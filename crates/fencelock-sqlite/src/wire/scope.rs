@@ -1,5 +1,9 @@
 //! One transaction: what it is made with, what it leaves to do after its commit, and how it is begun and ended.
-use super::{sql, time::wall_micros};
+use super::{
+    claim::{Company, claim},
+    sql,
+    time::wall_micros,
+};
 use crate::{
     error::Fault,
     session::{
@@ -24,6 +28,9 @@ pub(crate) struct Scope<'a> {
     /// Read after the transaction began: nothing that is written comes later than it seems to.
     pub(crate) now: i64,
     beaten: Cell<Option<i64>>,
+    /// Whose file's lock was found held: a transaction is short, and some locks have many holders.
+    alive: RefCell<HashSet<i64>>,
+    buried: RefCell<HashSet<i64>>,
     effects: RefCell<Effects>,
 }
 /// What happens after the commit, and only then.
@@ -31,14 +38,29 @@ pub(crate) struct Scope<'a> {
 struct Effects {
     granted: Vec<HoldId>,
     lost: Vec<HoldId>,
-    rings: Vec<(i64, Vec<i64>)>,
+    rings: Vec<Ring>,
     corpses: Vec<(i64, Option<OwnedFd>)>,
 }
+/// Whom to ring about a lock: everybody in `all`; if nobody of them lives, the first of `others` who does.
+struct Ring {
+    lock: i64,
+    all: Vec<i64>,
+    others: Vec<i64>,
+}
+/// So many are rung at once, when they all fit in. They ring the next ones.
+pub(crate) const RUN: usize = 64;
 
 impl<'a> Scope<'a> {
     fn new(conn: &'a Connection, shared: &'a Shared) -> Self {
         let now = shared.time.now();
-        Self { conn, shared, now, beaten: Cell::new(None), effects: RefCell::default() }
+        let (beaten, alive, buried, effects) = Default::default();
+        Self { conn, shared, now, beaten, alive, buried, effects }
+    }
+    pub(crate) fn is_known_alive(&self, session: i64) -> bool {
+        self.alive.borrow().contains(&session) || self.shared.is_ours(session)
+    }
+    pub(crate) fn found_alive(&self, session: i64) {
+        self.alive.borrow_mut().insert(session);
     }
     pub(crate) fn statement(&self, sql: &str) -> rusqlite::Result<CachedStatement<'a>> {
         self.conn.prepare_cached(sql)
@@ -87,7 +109,8 @@ impl<'a> Scope<'a> {
         let beat = beat.ok_or(Fault::SessionGone)?;
         let lapsed: Vec<i64> = self.all(sql::HOLDER_LAPSED, (session, beat, self.now), |row| row.get(0))?;
         for lock in lapsed {
-            self.freed(lock, self.now)?;
+            self.freed(lock)?;
+            self.tell_watchers(lock)?;
         }
         let id = |row: &Row<'_>| row.get::<_, [u8; 16]>(0).map(HoldId::from_bytes);
         let found: HashSet<HoldId> = self.all(sql::HOLDS_OF, [session], id)?.into_iter().collect();
@@ -103,31 +126,83 @@ impl<'a> Scope<'a> {
         self.effects.borrow_mut().granted.push(hold);
         Ok(())
     }
-    /// Nobody holds this lock since then: the first of those who wait is rung for.
-    pub(crate) fn freed(&self, lock: i64, since: i64) -> Result<(), Fault> {
-        let next: Vec<i64> = self.all(sql::NEXT, [lock], |row| row.get(0))?;
-        if !next.is_empty() {
-            self.execute(sql::LOCK_FREED, (lock, since))?;
-            self.effects.borrow_mut().rings.push((lock, next));
+    /// Somebody has left this lock, or shares it now. *Invariant (SAFETY E4):* when the first of those who wait fits in, it is
+    /// written since when, and it is rung, with all behind it that fit in beside it.
+    pub(crate) fn freed(&self, lock: i64) -> Result<(), Fault> {
+        self.next(lock, RUN)
+    }
+    /// As `freed`, ringing at most so many of those who fit in.
+    pub(crate) fn next(&self, lock: i64, run: usize) -> Result<(), Fault> {
+        let mut statement = self.statement(sql::NEXT)?;
+        let mut rows = statement.query([lock])?;
+        let Some(mut row) = rows.next()? else { return Ok(()) };
+        let state = |row: &Row<'_>| Ok((row.get::<_, u32>(0)?, row.get::<_, i64>(1)?));
+        let (of, since) = self.first(sql::LOCK_STATE, [lock], state)?.unwrap_or_default();
+        let mut room = self.first(sql::HOLDING, [lock], Company::of)?.unwrap_or_default();
+        let mut ring = Ring { lock, all: Vec::new(), others: Vec::new() };
+        loop {
+            let (session, claim) = (row.get(0)?, claim(row.get(1)?, row.get(2)?, of));
+            if ring.others.is_empty() && ring.all.len() < run && claim.fits(room.together()) {
+                room.add(claim);
+                if !ring.all.contains(&session) {
+                    ring.all.push(session);
+                }
+            } else if ring.all.is_empty() || ring.others.len() == 3 {
+                break;
+            } else {
+                ring.others.push(session);
+            }
+            match rows.next()? {
+                Some(next) => row = next,
+                None => break,
+            }
+        }
+        let fits = !ring.all.is_empty();
+        let known = (1..=self.now).contains(&since);
+        if fits != known {
+            self.execute(sql::LOCK_FREED, (lock, if fits { self.now } else { 0 }))?;
+        }
+        if fits {
+            self.effects.borrow_mut().rings.push(ring);
         }
         Ok(())
     }
     /// Tells a session to look at its place in this lock's queue.
     pub(crate) fn ring(&self, lock: i64, session: i64) {
-        self.effects.borrow_mut().rings.push((lock, vec![session]));
+        self.effects.borrow_mut().rings.push(Ring { lock, all: vec![session], others: Vec::new() });
     }
     /// Tells a session to look whether its holds are still there.
     pub(crate) fn alert(&self, session: i64) {
         self.ring(CHECK_HOLDS, session);
     }
-    /// Removes a dead session with all that it held and waited for. `lock` keeps anybody from taking its file meanwhile.
+    /// Who holds it has changed: tells those who want to know.
+    pub(crate) fn tell_watchers(&self, lock: i64) -> Result<(), Fault> {
+        let all: Vec<i64> = self.all(sql::WATCHERS, [lock], |row| row.get(0))?;
+        self.effects.borrow_mut().rings.push(Ring { lock, all, others: Vec::new() });
+        Ok(())
+    }
+    /// Removes a dead session with all that it held and waited for, but for what must not end yet. `lock` keeps anybody from
+    /// taking its file meanwhile.
     pub(crate) fn bury(&self, session: i64, lock: Option<OwnedFd>) -> Result<(), Fault> {
-        let held: Vec<i64> = self.all(sql::LOCKS_OF, [session], |row| row.get(0))?;
-        self.execute(sql::HOLDERS_BURY, [session])?;
-        self.execute(sql::WAITERS_BURY, [session])?;
-        self.execute(sql::SESSION_DELETE, [session])?;
-        for lock in held {
-            self.freed(lock, self.now)?;
+        if !self.buried.borrow_mut().insert(session) {
+            return Ok(());
+        }
+        let touched: Vec<i64> = self.all(sql::LOCKS_OF, [session], |row| row.get(0))?;
+        self.execute(sql::HOLDERS_BURY, (session, self.now, &self.shared.time.boot))?;
+        let queued = self.execute(sql::WAITERS_BURY, [session])?;
+        for lock in self.all(sql::WATCHERS_BURY, [session], |row| row.get::<_, i64>(0))? {
+            self.execute(sql::LOCK_WATCHED, [lock])?;
+        }
+        if self.execute(sql::SESSION_DELETE, [session])? == 0 {
+            self.execute(sql::SESSION_DEAD, [session])?;
+        }
+        for lock in touched {
+            if queued > 0 {
+                // It may have been the first: the next one's time begins now.
+                self.execute(sql::LOCK_FREED, (lock, 0))?;
+            }
+            self.freed(lock)?;
+            self.tell_watchers(lock)?;
         }
         self.effects.borrow_mut().corpses.push((session, lock));
         Ok(())
@@ -144,8 +219,11 @@ impl<'a> Scope<'a> {
             liveness::remove(folder, session);
             drop(lock);
         }
-        for (lock, sessions) in rings {
-            let _ = sessions.into_iter().find(|session| doorbell::ring(folder, *session, lock));
+        for Ring { lock, all, others } in rings {
+            let ring = |session: &i64| doorbell::ring(folder, *session, lock);
+            if all.iter().filter(|session| ring(session)).count() == 0 {
+                let _ = others.iter().find(|session| ring(session));
+            }
         }
     }
     /// *Invariant:* forgotten while the write lock is still ours, or another heartbeat would miss what was never written.

@@ -3,8 +3,8 @@
 /// The layout's number. Another one in a database is another layout.
 pub(crate) const LAYOUT: i64 = 1;
 
-/// Times are nanoseconds of the host's boot time, `used` is seconds of the wall clock. `holder` and `waiter` are small: they
-/// hold what is live, and have no index but their order by lock.
+/// Times are nanoseconds of the host's boot time, `used` is seconds of the wall clock. `holder`, `waiter` and `watcher` are small:
+/// they hold what is live, and have no index but their order by lock. A claim is 1 mutex, 2 write, 3 read, 4 permits (`take`).
 pub(crate) const SCHEMA: &str = "
 CREATE TABLE fencelock_meta (
   id      INTEGER PRIMARY KEY CHECK (id = 1),
@@ -12,7 +12,8 @@ CREATE TABLE fencelock_meta (
   boot    TEXT    NOT NULL,             -- the boot that mark and floor were last looked at in
   mark    INTEGER NOT NULL,             -- no token above this was ever handed out, and it is on the disk
   floor   INTEGER NOT NULL,             -- every token is above this
-  swept   INTEGER NOT NULL              -- when idle records were last deleted, seconds of the wall clock
+  swept   INTEGER NOT NULL,             -- when idle records were last deleted, seconds of the wall clock
+  store   BLOB    NOT NULL              -- random: which store this is, whatever path leads to it
 );
 CREATE TABLE fencelock_session (
   id        INTEGER PRIMARY KEY,        -- random; names its files in the folder beside the database
@@ -21,27 +22,37 @@ CREATE TABLE fencelock_session (
   host      TEXT    NOT NULL,
   pid       INTEGER NOT NULL,
   seen_boot TEXT    NOT NULL DEFAULT '',-- who of another boot first saw this heartbeat
-  seen_at   INTEGER NOT NULL DEFAULT 0  -- and when, on that boot's clock
+  seen_at   INTEGER NOT NULL DEFAULT 0, -- and when, on that boot's clock
+  dead      INTEGER NOT NULL DEFAULT 0  -- buried; its row stays for as long as a hold of it may not end (at_least)
 );
 CREATE TABLE fencelock_lock (
-  id    INTEGER PRIMARY KEY,
-  space TEXT    NOT NULL,
-  name  TEXT    NOT NULL,
-  kind  TEXT    NOT NULL,
-  fence INTEGER NOT NULL,               -- the last token
-  freed INTEGER NOT NULL DEFAULT 0,     -- since when it is free while somebody waits; 0: it is not
-  used  INTEGER NOT NULL,
+  id       INTEGER PRIMARY KEY,
+  space    TEXT    NOT NULL,
+  name     TEXT    NOT NULL,
+  kind     TEXT    NOT NULL,            -- of the last use; '': of none, or of a cell that was removed
+  capacity INTEGER NOT NULL,            -- the size of a semaphore, kept while nobody has it; 0: none
+  fence    INTEGER NOT NULL,            -- the last token
+  freed    INTEGER NOT NULL DEFAULT 0,  -- since when the first one in the queue fits in; 0: it does not
+  watched  INTEGER NOT NULL DEFAULT 0,  -- somebody in fencelock_watcher wants to know who holds it
+  used     INTEGER NOT NULL,
+  version  INTEGER NOT NULL DEFAULT 0,  -- of a cell's value, or of its removal
+  value    BLOB,                        -- a cell's. Last: it is long
   UNIQUE (space, name)
 );
 CREATE TABLE fencelock_holder (
   lock    INTEGER NOT NULL,
   hold    BLOB    NOT NULL,
   session INTEGER NOT NULL,
+  claim   INTEGER NOT NULL,
+  take    INTEGER NOT NULL,
   token   INTEGER NOT NULL,
   ttl     INTEGER NOT NULL,             -- counts from the session's heartbeat
+  fixed   INTEGER NOT NULL,             -- the end of a lease that no heartbeat renews; 0: heartbeats do
   cap     INTEGER NOT NULL,             -- the end of it all, by max_hold
+  least   INTEGER NOT NULL,             -- not before then, even if the session is dead (at_least)
   since   INTEGER NOT NULL,
   note    TEXT    NOT NULL,
+  watched INTEGER NOT NULL,             -- as in fencelock_lock: a release reads no other row
   PRIMARY KEY (lock, hold)
 ) WITHOUT ROWID;
 CREATE TABLE fencelock_waiter (
@@ -49,83 +60,148 @@ CREATE TABLE fencelock_waiter (
   place   INTEGER NOT NULL,
   hold    BLOB    NOT NULL,
   session INTEGER NOT NULL,
+  claim   INTEGER NOT NULL,
+  take    INTEGER NOT NULL,
   ttl     INTEGER NOT NULL,
   since   INTEGER NOT NULL,
   note    TEXT    NOT NULL,
   PRIMARY KEY (lock, place)
 ) WITHOUT ROWID;
+CREATE TABLE fencelock_watcher (
+  lock    INTEGER NOT NULL,
+  session INTEGER NOT NULL,
+  PRIMARY KEY (lock, session)
+) WITHOUT ROWID;
+CREATE TABLE fencelock_write (          -- writes to cells in the last minute, for their repeats
+  id      INTEGER PRIMARY KEY,
+  nonce   BLOB    NOT NULL UNIQUE,
+  version INTEGER NOT NULL,
+  at      INTEGER NOT NULL
+);
 ";
 pub(crate) const TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'fencelock_meta'";
 
 pub(crate) const META: &str = "SELECT layout, boot, mark, floor, swept FROM fencelock_meta WHERE id = 1";
-pub(crate) const META_INSERT: &str = "INSERT INTO fencelock_meta VALUES (1, ?1, '', 0, 0, 0)";
+pub(crate) const META_INSERT: &str = "INSERT INTO fencelock_meta VALUES (1, ?1, '', 0, 0, 0, ?2)";
 pub(crate) const META_BOOT: &str = "UPDATE fencelock_meta SET boot = ?1, floor = max(floor, mark) WHERE id = 1";
 pub(crate) const META_MARK: &str = "UPDATE fencelock_meta SET mark = max(mark, ?1) WHERE id = 1";
 pub(crate) const META_SWEPT: &str = "UPDATE fencelock_meta SET swept = ?1 WHERE id = 1";
+pub(crate) const META_FLOOR: &str = "UPDATE fencelock_meta SET floor = max(floor, ?1) WHERE id = 1";
+pub(crate) const STORE: &str = "SELECT store FROM fencelock_meta WHERE id = 1";
 pub(crate) const BOUNDS: &str = "SELECT mark, floor FROM fencelock_meta WHERE id = 1";
 
-pub(crate) const LOCK: &str = "SELECT id, kind, fence, freed FROM fencelock_lock WHERE space = ?1 AND name = ?2";
+pub(crate) const LOCK: &str =
+    "SELECT id, kind, capacity, fence, watched FROM fencelock_lock WHERE space = ?1 AND name = ?2";
 pub(crate) const LOCK_INSERT: &str =
-    "INSERT INTO fencelock_lock (space, name, kind, fence, used) VALUES (?1, ?2, ?3, 0, ?4)";
+    "INSERT INTO fencelock_lock (space, name, kind, capacity, fence, used) VALUES (?1, ?2, ?3, ?4, 0, ?5)";
 pub(crate) const LOCK_GRANT: &str =
     "UPDATE fencelock_lock SET kind = ?2, fence = ?3, freed = 0, used = ?4 WHERE id = ?1";
-pub(crate) const LOCK_KIND: &str = "UPDATE fencelock_lock SET kind = ?2 WHERE id = ?1";
-pub(crate) const FREED: &str = "SELECT freed FROM fencelock_lock WHERE id = ?1";
+pub(crate) const LOCK_KIND: &str = "UPDATE fencelock_lock SET kind = ?2, capacity = ?3 WHERE id = ?1";
+pub(crate) const LOCK_STATE: &str = "SELECT capacity, freed FROM fencelock_lock WHERE id = ?1";
 pub(crate) const LOCK_FREED: &str = "UPDATE fencelock_lock SET freed = ?2 WHERE id = ?1";
-pub(crate) const LOCK_FREED_ONCE: &str = "UPDATE fencelock_lock SET freed = ?2 WHERE id = ?1 AND freed = 0";
 pub(crate) const IDLE: &str = "
 DELETE FROM fencelock_lock WHERE id IN (
-  SELECT id FROM fencelock_lock l WHERE used < ?1
+  SELECT id FROM fencelock_lock l WHERE used < ?1 AND kind <> 'cell' AND watched = 0
     AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.lock = l.id)
     AND NOT EXISTS (SELECT 1 FROM fencelock_waiter w WHERE w.lock = l.id)
   LIMIT 10000)
 RETURNING fence";
-pub(crate) const META_FLOOR: &str = "UPDATE fencelock_meta SET floor = max(floor, ?1) WHERE id = 1";
 
 pub(crate) const HOLDERS: &str = "
-SELECT h.hold, h.session, h.token, h.ttl, h.cap, h.since, h.note, s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at
+SELECT h.hold, h.session, h.claim, h.take, h.token, h.ttl, h.fixed, h.cap, h.least, h.since, h.note,
+  s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at, s.dead
 FROM fencelock_holder h LEFT JOIN fencelock_session s ON s.id = h.session WHERE h.lock = ?1 ORDER BY h.token";
-pub(crate) const HOLDER_INSERT: &str = "INSERT INTO fencelock_holder VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+pub(crate) const HOLDING: &str = "
+SELECT count(*), coalesce(min(claim), 0), coalesce(sum(take), 0), coalesce(max(take), 0)
+FROM fencelock_holder WHERE lock = ?1";
+pub(crate) const HOLDER_INSERT: &str =
+    "INSERT INTO fencelock_holder VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+pub(crate) const HOLDER_CLAIM: &str = "SELECT claim FROM fencelock_holder WHERE lock = ?1 AND hold = ?2 AND token = ?3";
+pub(crate) const HOLDER_DOWNGRADE: &str = "UPDATE fencelock_holder SET claim = ?3 WHERE lock = ?1 AND hold = ?2";
+pub(crate) const HOLDER_EXTEND: &str = "
+UPDATE fencelock_holder SET ttl = max(ttl, ?4), fixed = iif(fixed = 0, 0, max(fixed, ?3 + ?4))
+WHERE lock = ?1 AND hold = ?2";
 pub(crate) const HOLDER_DELETE: &str = "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2 AND token = ?3";
+pub(crate) const HOLDER_DELETE_UNWATCHED: &str =
+    "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2 AND token = ?3 AND watched = 0";
+pub(crate) const HOLDERS_WATCHED: &str = "UPDATE fencelock_holder SET watched = 1 WHERE lock = ?1";
 pub(crate) const HOLDER_WITHDRAW: &str = "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2";
 pub(crate) const HOLDS_OF: &str = "SELECT hold FROM fencelock_holder WHERE session = ?1";
 pub(crate) const HOLDER_LAPSED: &str = "
-DELETE FROM fencelock_holder WHERE session = ?1 AND min(?2 + ttl, cap) <= ?3 RETURNING lock";
-pub(crate) const LOCKS_OF: &str = "SELECT DISTINCT lock FROM fencelock_holder WHERE session = ?1";
-pub(crate) const HOLDERS_BURY: &str = "DELETE FROM fencelock_holder WHERE session = ?1";
+DELETE FROM fencelock_holder WHERE session = ?1 AND min(iif(fixed = 0, ?2 + ttl, fixed), cap) <= ?3 RETURNING lock";
+pub(crate) const LOCKS_OF: &str = "
+SELECT lock FROM fencelock_holder WHERE session = ?1 UNION SELECT lock FROM fencelock_waiter WHERE session = ?1";
+/// What must not end yet stays. On another boot's clock nobody can tell.
+pub(crate) const HOLDERS_BURY: &str = "
+DELETE FROM fencelock_holder WHERE session = ?1
+  AND (least <= ?2 OR NOT EXISTS (SELECT 1 FROM fencelock_session WHERE id = ?1 AND boot = ?3))";
 
 pub(crate) const WAITERS: &str = "
-SELECT w.place, w.hold, w.session, w.ttl, w.since, w.note, s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at
+SELECT w.place, w.hold, w.session, w.claim, w.take, w.ttl, w.since, w.note,
+  s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at, s.dead
 FROM fencelock_waiter w LEFT JOIN fencelock_session s ON s.id = w.session WHERE w.lock = ?1 ORDER BY w.place";
 pub(crate) const PREDECESSOR: &str = "
-SELECT w.place, w.hold, w.session, w.ttl, w.since, w.note, s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at
+SELECT w.place, w.hold, w.session, w.claim, w.take, w.ttl, w.since, w.note,
+  s.boot, s.beat, s.host, s.pid, s.seen_boot, s.seen_at, s.dead
 FROM fencelock_waiter w LEFT JOIN fencelock_session s ON s.id = w.session
 WHERE w.lock = ?1 AND w.place < ?2 ORDER BY w.place DESC LIMIT 1";
 pub(crate) const PLACE: &str = "SELECT place FROM fencelock_waiter WHERE lock = ?1 AND hold = ?2";
-pub(crate) const AHEAD: &str = "SELECT count(*) FROM fencelock_waiter WHERE lock = ?1 AND place < ?2";
+pub(crate) const PLACE_AND_STATE: &str = "
+SELECT w.place, l.capacity, l.freed FROM fencelock_waiter w JOIN fencelock_lock l ON l.id = w.lock
+WHERE w.lock = ?1 AND w.hold = ?2";
+pub(crate) const AHEAD: &str = "
+SELECT count(*), coalesce(min(claim), 0), coalesce(sum(take), 0), coalesce(max(take), 0)
+FROM fencelock_waiter WHERE lock = ?1 AND place < ?2";
+/// As `AHEAD`, for those who can be beside nobody.
+pub(crate) const AHEAD_ALONE: &str = "
+SELECT count(*), 1, 0, 0 FROM fencelock_waiter WHERE lock = ?1 AND place < ?2";
 pub(crate) const WAITER_INSERT: &str = "
 INSERT INTO fencelock_waiter
-SELECT ?1, 1 + coalesce((SELECT max(place) FROM fencelock_waiter WHERE lock = ?1), 0), ?2, ?3, ?4, ?5, ?6";
+SELECT ?1, 1 + coalesce((SELECT max(place) FROM fencelock_waiter WHERE lock = ?1), 0), ?2, ?3, ?4, ?5, ?6, ?7, ?8";
 pub(crate) const WAITER_TAIL: &str = "
 UPDATE fencelock_waiter SET place = 1 + (SELECT max(place) FROM fencelock_waiter WHERE lock = ?1)
 WHERE lock = ?1 AND place = ?2";
 pub(crate) const WAITER_DELETE: &str = "DELETE FROM fencelock_waiter WHERE lock = ?1 AND hold = ?2";
+pub(crate) const WAITERS_TOO_LARGE: &str =
+    "DELETE FROM fencelock_waiter WHERE lock = ?1 AND take > ?2 RETURNING session";
 pub(crate) const WAITERS_BURY: &str = "DELETE FROM fencelock_waiter WHERE session = ?1";
 pub(crate) const SUCCESSOR: &str =
     "SELECT session FROM fencelock_waiter WHERE lock = ?1 AND place > ?2 ORDER BY place LIMIT 1";
 pub(crate) const WAITING: &str = "SELECT count(*) FROM fencelock_waiter WHERE lock = ?1";
-pub(crate) const NEXT: &str = "SELECT session FROM fencelock_waiter WHERE lock = ?1 ORDER BY place LIMIT 4";
+pub(crate) const NEXT: &str = "SELECT session, claim, take FROM fencelock_waiter WHERE lock = ?1 ORDER BY place";
+
+pub(crate) const WATCHERS: &str = "SELECT session FROM fencelock_watcher WHERE lock = ?1";
+pub(crate) const WATCHER_INSERT: &str = "INSERT OR IGNORE INTO fencelock_watcher VALUES (?1, ?2)";
+pub(crate) const WATCHER_DELETE: &str = "DELETE FROM fencelock_watcher WHERE lock = ?1 AND session = ?2";
+pub(crate) const WATCHERS_BURY: &str = "DELETE FROM fencelock_watcher WHERE session = ?1 RETURNING lock";
+pub(crate) const LOCK_WATCHED: &str = "
+UPDATE fencelock_lock SET watched = EXISTS (SELECT 1 FROM fencelock_watcher WHERE lock = ?1) WHERE id = ?1";
+
+pub(crate) const CELL: &str = "SELECT version, value FROM fencelock_lock WHERE id = ?1";
+pub(crate) const CELL_WRITE: &str = "
+UPDATE fencelock_lock SET kind = ?2, capacity = 0, fence = ?3, version = ?3, value = ?4, used = ?5, freed = 0
+WHERE id = ?1";
+pub(crate) const WRITE: &str = "SELECT version FROM fencelock_write WHERE nonce = ?1";
+pub(crate) const WRITE_INSERT: &str = "INSERT INTO fencelock_write (nonce, version, at) VALUES (?1, ?2, ?3)";
+/// The oldest come first. A few with each write: more than it adds.
+pub(crate) const WRITES_FORGET: &str = "
+DELETE FROM fencelock_write WHERE id IN (SELECT id FROM fencelock_write ORDER BY id LIMIT ?3)
+  AND NOT at BETWEEN ?1 AND ?2";
 
 pub(crate) const SESSION_INSERT: &str =
     "INSERT INTO fencelock_session (id, boot, beat, host, pid) VALUES (?1, ?2, ?3, ?4, ?5)";
-pub(crate) const SESSION_BEAT: &str = "UPDATE fencelock_session SET beat = ?2, seen_boot = '' WHERE id = ?1";
-pub(crate) const SESSION_LAST: &str = "SELECT beat FROM fencelock_session WHERE id = ?1";
+pub(crate) const SESSION_BEAT: &str =
+    "UPDATE fencelock_session SET beat = ?2, seen_boot = '' WHERE id = ?1 AND dead = 0";
+pub(crate) const SESSION_LAST: &str = "SELECT beat FROM fencelock_session WHERE id = ?1 AND dead = 0";
 pub(crate) const SESSION_SEEN: &str = "UPDATE fencelock_session SET seen_boot = ?2, seen_at = ?3 WHERE id = ?1";
-pub(crate) const SESSION_DELETE: &str = "DELETE FROM fencelock_session WHERE id = ?1";
+pub(crate) const SESSION_DELETE: &str = "
+DELETE FROM fencelock_session WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM fencelock_holder WHERE session = ?1)";
+pub(crate) const SESSION_DEAD: &str = "UPDATE fencelock_session SET dead = 1 WHERE id = ?1";
 pub(crate) const SESSIONS: &str = "
 SELECT s.id, s.boot, s.beat, s.seen_boot, s.seen_at,
   max(coalesce((SELECT max(ttl) FROM fencelock_holder h WHERE h.session = s.id), 0),
-      coalesce((SELECT max(ttl) FROM fencelock_waiter w WHERE w.session = s.id), 0))
+      coalesce((SELECT max(ttl) FROM fencelock_waiter w WHERE w.session = s.id), 0)),
+  s.dead, coalesce((SELECT max(least) FROM fencelock_holder h WHERE h.session = s.id), 0)
 FROM fencelock_session s WHERE s.id <> ?1";
 
 pub(crate) const LIST: &str = "

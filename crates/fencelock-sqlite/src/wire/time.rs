@@ -1,5 +1,5 @@
 //! The clock that leases in the database run by: CLOCK_BOOTTIME of the host, the same number in every process on it.
-use fencelock_core::{BootClock, Clock, Error, ErrorKind, Result};
+use fencelock_core::{BootClock, Clock, Error, ErrorKind, Moment, Result};
 use std::{fs, time::SystemTime};
 
 /// Which boot of which host, and how this process sees its clock.
@@ -27,6 +27,10 @@ impl HostTime {
     pub(crate) fn now(&self) -> i64 {
         i64::try_from(BootClock.now().as_nanos()).unwrap_or(i64::MAX) - self.offset
     }
+    /// That moment on the clock that this process sees.
+    pub(crate) fn moment(&self, at: i64) -> Moment {
+        Moment::from_nanos(u64::try_from(at.saturating_add(self.offset)).unwrap_or(0))
+    }
 }
 fn boottime_offset(offsets: &str) -> i64 {
     let line = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
@@ -43,10 +47,15 @@ pub(crate) fn wall_micros() -> i64 {
 #[cfg(test)]
 mod tests {
     //! Planted to see it go red: the monotonic line taken for the boottime line.
+    use fencelock_core::{BootClock, Clock};
+
     #[test]
     fn a_time_namespace_is_seen_through() {
         let offsets = "monotonic           0         0\nboottime        86400       500\n";
         assert_eq!(super::boottime_offset(offsets), 86_400_000_000_500);
         assert_eq!(super::boottime_offset(""), 0);
+        let time = super::HostTime { boot: String::new(), offset: -5_000_000_000 };
+        let (here, host) = (BootClock.now(), time.now());
+        assert!(time.moment(host) >= here && time.moment(host) <= BootClock.now(), "and back");
     }
 }

@@ -5,8 +5,10 @@
 mod common;
 mod crash;
 mod fair;
+mod kinds;
 mod leave;
 mod pause;
+mod spans;
 mod storm;
 mod worker;
 
@@ -40,6 +42,16 @@ fn main() {
         trial("hand_over_between_processes", fair::hand_over),
         trial("end_of_main_leaves_the_record_released", leave::end_of_main),
         trial("only_the_living_leave_traces", leave::leftovers),
+        trial("no_writer_beside_anybody", spans::readers_and_writers),
+        trial("a_downgrade_lets_no_writer_in", spans::downgrades),
+        trial("never_more_than_there_are_permits", spans::permits),
+        trial("large_requests_do_not_starve", spans::weights),
+        trial("of_many_holders_one_is_killed", kinds::a_killed_one_of_many),
+        trial("at_least_outlives_its_process", kinds::at_least),
+        trial("a_stopped_head_waiter_of_each_claim_is_passed", kinds::a_stopped_head_waiter),
+        trial("readers_behind_a_writer_are_in_together", kinds::twenty_readers_behind_a_writer),
+        trial("an_observer_is_told", kinds::observer),
+        trial("cells_are_exact_between_processes", kinds::cells),
     ];
     libtest_mimic::run(&args, trials).exit();
 }

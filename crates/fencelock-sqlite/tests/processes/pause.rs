@@ -77,11 +77,13 @@ pub(crate) fn head_waiter() {
     bar("the hand-over after that, p99", format!("{p99:?}"), "<= 150 ms", p99 <= Duration::from_millis(150));
 }
 /// Stops it outside of a write transaction: one inside is a trial of its own.
-fn stop(folder: &Folder, worker: &Worker) {
+pub(crate) fn stop(folder: &Folder, worker: &Worker) {
     let conn = rusqlite::Connection::open(folder.database()).unwrap();
     conn.busy_timeout(Duration::from_millis(20)).unwrap();
     loop {
         worker.signal(Signal::STOP);
+        // Until then a thread of it may still take the lock, and stop with it.
+        eventually("stopped", Duration::from_secs(10), || is_stopped(worker.child.id()));
         if conn.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
             return;
         }
@@ -89,6 +91,12 @@ fn stop(folder: &Folder, worker: &Worker) {
         // It ends its transaction.
         while conn.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err() {}
     }
+}
+/// Every thread of it.
+fn is_stopped(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
+    let stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
+    tasks.into_iter().all(|task| std::fs::read_to_string(task.path().join("stat")).is_ok_and(stopped))
 }
 pub(crate) fn inside_transaction() {
     let folder = Folder::new();

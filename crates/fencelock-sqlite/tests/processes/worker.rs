@@ -1,9 +1,10 @@
 //! What the other processes do.
 use crate::common::client;
-use fencelock_core::{BootClock, Clock, Guard};
+use fencelock_core::{BootClock, Claim, Client, Clock, Guard, Held, Result, SharedGuard};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
+    ops::Deref,
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
@@ -16,15 +17,48 @@ pub(crate) fn main(words: &[String]) {
     let number = |i: usize| word(i).parse::<u64>().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match word(0) {
-        // hold DB NAME TTL_MS: says when it holds, then obeys its standard input.
+        // hold DB NAME TTL_MS CLAIM AT_LEAST_MS: says when it holds, then obeys its standard input.
         "hold" => runtime.block_on(async {
             let client = client(&database);
             say("waiting");
-            let guard = client.mutex(word(2)).ttl(Duration::from_millis(number(3))).lock().await.unwrap();
+            let (ttl, least) = (Duration::from_millis(number(3)), Duration::from_millis(number(5)));
+            let guard = Any::claim(&client, word(2), claim(word(4)), ttl, least).await.unwrap();
             say(&format!("held {}", guard.token()));
             let lost = guard.lost();
             tokio::spawn(async move { say(&format!("lost {:?}", lost.await)) });
             obey(guard).await;
+        }),
+        // spans DB NAME COUNTER LOG ROUNDS END_NS CLAIM...: each claim is a task. Until all rounds are done, the end has come, or
+        // there is a file LOG.stop.
+        "spans" => {
+            let log = runtime.block_on(async {
+                let client = client(&database);
+                let tasks: Vec<_> = words[7..]
+                    .iter()
+                    .map(|what| {
+                        let spans = spans(client.clone(), words.to_vec(), claim(what));
+                        tokio::spawn(spans)
+                    })
+                    .collect();
+                let mut log = String::new();
+                for task in tasks {
+                    log.push_str(&task.await.unwrap());
+                }
+                log
+            });
+            fs::write(word(4), log).unwrap();
+        }
+        // add DB NAME ROUNDS: each round adds one to a cell.
+        "add" => runtime.block_on(async {
+            let client = client(&database);
+            let cell = client.cell(word(2));
+            for _ in 0..number(3) {
+                let add = |value: Option<&[u8]>| {
+                    let n: u64 = value.map_or(0, |v| std::str::from_utf8(v).unwrap().parse().unwrap());
+                    (n + 1).to_string()
+                };
+                cell.update(add).await.unwrap();
+            }
         }),
         // count DB NAME COUNTER LOG ROUNDS
         "count" => runtime.block_on(async {
@@ -77,17 +111,97 @@ pub(crate) fn main(words: &[String]) {
         other => panic!("no such worker: {other}"),
     }
 }
-async fn obey(guard: Guard) {
+async fn obey(mut guard: Any) {
     let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tx.send(line))));
     while let Some(line) = rx.recv().await {
         match line.as_str() {
             "check" => say(&format!("checked {}", guard.is_valid())),
+            "downgrade" => {
+                let Any::Alone(writer) = guard else { panic!("no writer") };
+                guard = Any::Shared(writer.downgrade().await.unwrap());
+                say("downgraded");
+            }
             "release" => {
                 let answer = guard.release().await;
                 return say(&format!("released {}", answer.is_ok()));
             }
             other => panic!("no such order: {other}"),
+        }
+    }
+}
+/// Lines of `start end exclusive take waited`.
+async fn spans(client: Client, words: Vec<String>, claim: Claim) -> String {
+    let number = |i: usize| words[i].parse::<u64>().unwrap();
+    let mut log = String::new();
+    for _ in 0..number(5) {
+        let asked = now();
+        if asked >= number(6) || Path::new(&format!("{}.stop", words[4])).exists() {
+            break;
+        }
+        let guard = Any::claim(&client, &words[2], claim, Duration::from_secs(30), Duration::ZERO).await.unwrap();
+        let start = now();
+        if claim.is_exclusive() {
+            let n: u64 = fs::read_to_string(&words[3]).unwrap_or_default().trim().parse().unwrap_or(0);
+            tokio::task::yield_now().await;
+            fs::write(&words[3], (n + 1).to_string()).unwrap();
+        } else {
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
+        }
+        guard.check().unwrap();
+        let (end, alone, take) = (now(), u8::from(claim.is_exclusive()), claim.take());
+        log.push_str(&format!("{start} {end} {alone} {take} {}\n", start - asked));
+        guard.release().await.unwrap();
+    }
+    log
+}
+/// `mutex`, `read`, `write`, or `2/5`.
+fn claim(what: &str) -> Claim {
+    match what {
+        "mutex" => Claim::Mutex,
+        "read" => Claim::Read,
+        "write" => Claim::Write,
+        permits => {
+            let (take, of) = permits.split_once('/').unwrap();
+            Claim::Permits { take: take.parse().unwrap(), of: of.parse().unwrap() }
+        }
+    }
+}
+enum Any {
+    Alone(Guard),
+    Shared(SharedGuard),
+}
+impl Any {
+    async fn claim(client: &Client, name: &str, claim: Claim, ttl: Duration, least: Duration) -> Result<Self> {
+        let rw_lock = || client.rw_lock(name).ttl(ttl).at_least(least);
+        Ok(match claim {
+            Claim::Read => Self::Shared(rw_lock().read().await?),
+            Claim::Write => Self::Alone(rw_lock().write().await?),
+            Claim::Permits { take, of } => {
+                Self::Shared(client.semaphore(name, of).ttl(ttl).at_least(least).acquire(take).await?)
+            }
+            _ => Self::Alone(client.mutex(name).ttl(ttl).at_least(least).lock().await?),
+        })
+    }
+    fn token(&self) -> i64 {
+        match self {
+            Self::Alone(guard) => guard.token().get(),
+            Self::Shared(_) => 0,
+        }
+    }
+    async fn release(self) -> Result<()> {
+        match self {
+            Self::Alone(guard) => guard.release().await,
+            Self::Shared(guard) => guard.release().await,
+        }
+    }
+}
+impl Deref for Any {
+    type Target = Held;
+    fn deref(&self) -> &Held {
+        match self {
+            Self::Alone(guard) => guard,
+            Self::Shared(guard) => guard,
         }
     }
 }
@@ -121,7 +235,11 @@ impl Worker {
         Self { child, input, lines }
     }
     pub(crate) fn hold(database: &Path, name: &str, ttl: Duration) -> Self {
-        let mut worker = Self::start(&["hold", database.to_str().unwrap(), name, &ttl.as_millis().to_string()]);
+        Self::claim(database, name, "mutex", ttl, Duration::ZERO)
+    }
+    pub(crate) fn claim(database: &Path, name: &str, claim: &str, ttl: Duration, least: Duration) -> Self {
+        let (ttl, least) = (ttl.as_millis().to_string(), least.as_millis().to_string());
+        let mut worker = Self::start(&["hold", database.to_str().unwrap(), name, &ttl, claim, &least]);
         worker.hear("waiting");
         worker
     }

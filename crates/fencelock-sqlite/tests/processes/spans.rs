@@ -1,0 +1,150 @@
+//! Readers, writers and permits between processes, judged by intervals on the boot clock.
+//! Planted to see them go red: those ahead not asked in `Line::read` (10 writers got in, and 6,477 readers); holders whose `take` is
+//! read as 0 (more than three at once); a reader's claim read as another (no two side by side).
+use crate::{
+    bar,
+    common::{Folder, runtime},
+    full, tenth,
+    worker::{Worker, now, queued},
+};
+use std::{fs, time::Duration};
+
+/// One hold: from, until, alone, permits, and how long it was waited for.
+struct Span {
+    start: u64,
+    end: u64,
+    alone: bool,
+    take: u64,
+    waited: u64,
+}
+fn parse(log: &str) -> Vec<Span> {
+    let line = |line: &str| {
+        let n: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
+        Span { start: n[0], end: n[1], alone: n[2] == 1, take: n[3], waited: n[4] }
+    };
+    log.lines().map(line).collect()
+}
+/// Processes that each run these claims; what they say they had, and what the counter of the exclusive ones says.
+fn run(folder: &Folder, name: &str, rounds: usize, seconds: u64, processes: &[&[&str]]) -> (Vec<Span>, u64) {
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let end = (now() + seconds * 1_000_000_000).to_string();
+    let worker = |(i, claims): (usize, &&[&str])| {
+        let (database, counter, log) = (path("locks.db"), path("counter"), path(&format!("log{i}")));
+        let rounds = rounds.to_string();
+        let words = ["spans", &database, name, &counter, &log, &rounds, &end];
+        Worker::start(&words.into_iter().chain(claims.iter().copied()).collect::<Vec<_>>())
+    };
+    let workers: Vec<_> = processes.iter().enumerate().map(worker).collect();
+    assert!(workers.into_iter().all(Worker::wait));
+    let logs = (0..processes.len()).map(|i| fs::read_to_string(path(&format!("log{i}"))).unwrap());
+    let counter = fs::read_to_string(path("counter")).unwrap_or_default().trim().parse().unwrap_or(0);
+    (logs.flat_map(|log| parse(&log)).collect(), counter)
+}
+/// The most permits, and the most holds, at any one moment. Nobody beside somebody who is alone.
+fn judge(spans: &[Span]) -> (u64, usize) {
+    // An end at the moment of a start comes first: they do not overlap.
+    let mut edges: Vec<(u64, bool, usize)> = Vec::new();
+    for (i, span) in spans.iter().enumerate() {
+        edges.extend([(span.start, true, i), (span.end.max(span.start + 1), false, i)]);
+    }
+    edges.sort_unstable();
+    let (mut inside, mut most, mut crowd) = (Vec::<usize>::new(), 0, 0);
+    for (_, enters, i) in edges {
+        if !enters {
+            inside.retain(|other| *other != i);
+            continue;
+        }
+        inside.push(i);
+        let alone = inside.iter().any(|i| spans[*i].alone);
+        assert!(!alone || inside.len() == 1, "{} beside somebody who is alone", inside.len() - 1);
+        most = most.max(inside.iter().map(|i| spans[*i].take).sum());
+        crowd = crowd.max(inside.len());
+    }
+    (most, crowd)
+}
+fn longest(spans: &[Span], of: impl Fn(&Span) -> bool) -> Duration {
+    Duration::from_nanos(spans.iter().filter(|span| of(span)).map(|span| span.waited).max().unwrap_or(0))
+}
+
+pub(crate) fn readers_and_writers() {
+    let folder = Folder::new();
+    let seconds = if full() { 60 } else { 6 };
+    let (spans, counter) = run(&folder, "x", usize::MAX, seconds, &[&["write", "read", "read", "read"][..]; 8]);
+    let writers = spans.iter().filter(|span| span.alone).count();
+    assert_eq!(counter, writers as u64, "the counter of the writers");
+    let (_, crowd) = judge(&spans);
+    assert!(crowd > 1, "no two readers side by side");
+    let readers = spans.len() - writers;
+    assert!(writers > 10, "the run must bite: {writers} writers, {readers} readers");
+    assert!(readers < 10 * writers, "three readers for a writer come, and {readers} to {writers} got in");
+    bar(
+        "8 writers and 24 readers in 8 processes: a writer beside anybody",
+        format!("0 ({writers} writers, {readers} readers, up to {crowd} side by side)"),
+        "0",
+        true,
+    );
+    let wait = longest(&spans, |span| span.alone);
+    bar("the longest wait of a writer among them", format!("{wait:?}"), "<= 1 s", wait <= Duration::from_secs(1));
+}
+
+pub(crate) fn downgrades() {
+    let (folder, rounds) = (Folder::new(), tenth(1_000));
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let client = folder.client();
+    let lock = client.rw_lock("x");
+    let mut worker = None;
+    let mut spans = Vec::new();
+    runtime().block_on(async {
+        for _ in 0..rounds {
+            let writer = lock.write().await.unwrap();
+            if worker.is_none() {
+                let (database, counter, log, ever) =
+                    (path("locks.db"), path("counter"), path("log"), u64::MAX.to_string());
+                worker = Some(Worker::start(&["spans", &database, "x", &counter, &log, &ever, &ever, "write"]));
+            }
+            queued(&folder, 1);
+            let start = now();
+            let token = writer.token();
+            let reader = writer.downgrade().await.unwrap();
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
+            let status = client.inspect("x").await.unwrap();
+            assert_eq!((status.holders.len(), status.holders[0].token), (1, token), "the token stays");
+            reader.check().unwrap();
+            spans.push(Span { start, end: now(), alone: false, take: 0, waited: 0 });
+            reader.release().await.unwrap();
+        }
+        fs::write(path("log.stop"), "").unwrap();
+    });
+    assert!(worker.unwrap().wait());
+    let writers = parse(&fs::read_to_string(path("log")).unwrap());
+    assert!(writers.len() >= rounds);
+    spans.extend(writers);
+    judge(&spans);
+    bar("downgrades with a writer queued: it got in beside the reader", format!("0 of {rounds}"), "0", true);
+}
+
+pub(crate) fn permits() {
+    let (folder, rounds) = (Folder::new(), tenth(200));
+    let (spans, _) = run(&folder, "x", rounds, 600, &[&["1/3"][..]; 12]);
+    assert_eq!(spans.len(), 12 * rounds);
+    let (most, _) = judge(&spans);
+    assert_eq!(most, 3, "three at once are reached, and never four");
+    bar("12 processes, 3 permits: the most at once", format!("3 in {} holds", spans.len()), "3", true);
+}
+pub(crate) fn weights() {
+    let (folder, rounds) = (Folder::new(), tenth(200));
+    let claims: Vec<&[&str]> = [&["1/5"][..], &["2/5"], &["3/5"]].into_iter().cycle().take(12).collect();
+    let (spans, _) = run(&folder, "x", rounds, 600, &claims);
+    assert_eq!(spans.len(), 12 * rounds, "all of them got theirs");
+    let (most, _) = judge(&spans);
+    assert!(most <= 5, "{most} permits of 5");
+    let (small, large) = (longest(&spans, |span| span.take == 1), longest(&spans, |span| span.take == 3));
+    bar("12 processes take 1 to 3 of 5 permits: the most at once", most, "<= 5", most > 3);
+    let worst = small.max(large);
+    bar(
+        "the longest wait among them",
+        format!("{worst:?} (3 permits {large:?}, 1 permit {small:?})"),
+        "<= 1 s",
+        worst <= Duration::from_secs(1),
+    );
+}
