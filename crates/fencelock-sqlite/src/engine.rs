@@ -323,7 +323,7 @@ fn place(config: &Config) -> Result<PathBuf> {
             .hint("give a path that this user can write, with --url sqlite:PATH or FENCELOCK_URL")
     };
     check_filesystem(config, folder, &path)?;
-    fs::create_dir_all(folder).map_err(by_errno)?;
+    make_folder(folder).map_err(by_errno)?;
     let folder = fs::canonicalize(folder).map_err(by_errno)?;
     let path = folder.join(file);
     if path.is_dir() {
@@ -334,6 +334,17 @@ fn place(config: &Config) -> Result<PathBuf> {
     let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
     check_file(config, &target)?;
     Ok(path)
+}
+/// *Invariant (SAFETY T2):* a folder that we made is on the disk before a token is handed out, or a power cut takes the database
+/// along, and the mark with it. SQLite syncs the folder that it writes into, not the one that this one stands in.
+fn make_folder(folder: &Path) -> std::io::Result<()> {
+    let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
+    fs::create_dir_all(folder)?;
+    for made in missing {
+        fs::File::open(made.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?
+            .sync_all()?;
+    }
+    Ok(())
 }
 /// Before it is opened, and after: a link may have led to a place that was not there yet. A file of two names has two logs and
 /// two folders beside it.

@@ -2,8 +2,8 @@
 use crate::{
     bar,
     common::{Folder, client},
-    full, percentile, tenth,
-    worker::{Worker, now, say},
+    percentile, tenth,
+    worker::{Worker, say},
 };
 use std::{path::Path, time::Duration};
 
@@ -54,7 +54,6 @@ pub(crate) fn leaders() {
     bar("election: leaders killed", what, "one at a time", true);
     let limit = Duration::from_millis(250);
     bar("a new term is seen by an observer, at the latest", format!("{heard:?}"), "<= 250 ms", heard <= limit);
-    let _ = full();
 }
 
 /// campaign DB CANDIDATE: leads until it is killed.
@@ -65,7 +64,6 @@ pub(crate) async fn campaign(words: &[String]) {
     say("campaigns");
     let term = (&mut wait).await.unwrap();
     say(&format!("leads {}", term.token()));
-    let _ = now();
     std::future::pending().await
 }
 /// observe DB: says what it sees until it is killed.

@@ -4,10 +4,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod crash;
+mod election;
 mod fair;
 mod kinds;
 mod leave;
 mod pause;
+mod philosophers;
 mod spans;
 mod storm;
 mod worker;
@@ -52,6 +54,8 @@ fn main() {
         trial("readers_behind_a_writer_are_in_together", kinds::twenty_readers_behind_a_writer),
         trial("an_observer_is_told", kinds::observer),
         trial("cells_are_exact_between_processes", kinds::cells),
+        trial("philosophers_do_not_starve", philosophers::philosophers),
+        trial("leaders_are_killed_and_observers_see_it", election::leaders),
     ];
     libtest_mimic::run(&args, trials).exit();
 }

@@ -17,9 +17,8 @@ pub(crate) fn philosophers() {
     let path = |name: &str| even.path().join(name).to_str().unwrap().to_owned();
     let end = (now() + seconds * 1_000_000_000).to_string();
     let (a, b, counters) = (path("locks.db"), odd.database().to_str().unwrap().to_owned(), path("counter"));
-    let workers: Vec<_> = (0..processes)
-        .map(|i| Worker::start(&["dine", &a, &b, &counters, &path(&format!("log{i}")), &end]))
-        .collect();
+    let workers: Vec<_> =
+        (0..processes).map(|i| Worker::start(&["dine", &a, &b, &counters, &path(&format!("log{i}")), &end])).collect();
     assert!(workers.into_iter().all(Worker::wait), "every one of them came to its end");
     let logs: Vec<String> = (0..processes).map(|i| fs::read_to_string(path(&format!("log{i}"))).unwrap()).collect();
     assert!(logs.iter().all(|log| !log.is_empty()), "every one of them has eaten");
@@ -62,8 +61,12 @@ pub(crate) async fn dine(words: &[String]) {
         };
         let all = MultiLock::new(locks.iter().map(|lock| mutex(*lock)));
         // Some lose patience half-way, and must leave nothing.
-        let patience = Duration::from_millis(if fastrand::u8(0..4) == 0 { fastrand::u64(0..40) } else { 30_000 });
-        let Ok(guard) = all.try_lock_for(patience).await.unwrap() else { continue };
+        let hasty = fastrand::u8(0..4) == 0;
+        let patience = Duration::from_millis(if hasty { fastrand::u64(0..40) } else { 20_000 });
+        let Ok(guard) = all.try_lock_for(patience).await.unwrap() else {
+            assert!(hasty, "somebody waits for somebody who waits for him: {locks:?}");
+            continue;
+        };
         let start = now();
         for lock in &locks {
             let path = format!("{}{lock}", words[3]);

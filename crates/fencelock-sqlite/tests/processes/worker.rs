@@ -60,6 +60,11 @@ pub(crate) fn main(words: &[String]) {
                 cell.update(add).await.unwrap();
             }
         }),
+        // dine DB DB COUNTERS LOG END_NS
+        "dine" => runtime.block_on(crate::philosophers::dine(words)),
+        // campaign DB CANDIDATE, observe DB: until killed.
+        "campaign" => runtime.block_on(crate::election::campaign(words)),
+        "observe" => runtime.block_on(crate::election::observe(words)),
         // count DB NAME COUNTER LOG ROUNDS
         "count" => runtime.block_on(async {
             let client = client(&database);
@@ -205,7 +210,7 @@ impl Deref for Any {
         }
     }
 }
-fn say(what: &str) {
+pub(crate) fn say(what: &str) {
     let mut out = std::io::stdout().lock();
     let _ = writeln!(out, "{} {what}", now());
     let _ = out.flush();
