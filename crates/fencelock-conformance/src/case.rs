@@ -59,6 +59,8 @@ pub enum Need {
     ReadWrite,
     /// A server that can be stopped. The trial has a store of its own.
     Server,
+    /// Sessions that can be ended from outside. The trial has a store of its own.
+    Sessions,
     /// Holds that are handed to another process.
     Tickets,
     /// Each hold has a ttl of its own.
@@ -77,6 +79,7 @@ impl Need {
             Self::Processes => (processes, "its store lives in one process"),
             Self::ReadWrite => (can.read_write, "no read-write locks"),
             Self::Server => (fixture.server().is_some(), "no server"),
+            Self::Sessions => (fixture.sessions().is_some(), "its sessions cannot be ended from outside"),
             Self::Tickets => (can.tickets, "no tickets: SAFETY A5"),
             Self::TtlPerHold => (can.ttl_per_hold, "one ttl for all holds of a session"),
         };

@@ -43,6 +43,10 @@ pub trait Fixture: Send + Sync {
     fn server(&self) -> Option<&dyn Server> {
         None
     }
+    /// The operator's hand on sessions, where it reaches them. A trial that uses it has a store of its own.
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        None
+    }
     /// What is left over in the store when all clients are gone: holders, waiters, sessions, files. Asked at the end, until it
     /// says nothing, for at most ten seconds.
     async fn clean(&self) -> Vec<String> {
@@ -59,6 +63,13 @@ pub trait Server: Send + Sync {
     async fn start(&self);
     /// It takes what is sent, and answers nothing, until `false`.
     async fn pause(&self, paused: bool);
+}
+
+/// Sessions that can be ended from outside.
+#[async_trait]
+pub trait Sessions: Send + Sync {
+    /// Ends all that are open now, as an operator does: what they hold and wait for is over.
+    async fn end(&self);
 }
 
 /// Cuts one client off: with `true` nothing that it sends arrives and nothing is answered, until `false`.

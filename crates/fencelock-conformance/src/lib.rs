@@ -49,7 +49,7 @@ mod suite;
 pub use case::{Case, Need, Role, all_cases};
 pub use catalogue::{Known, catalogue};
 pub use context::{Context, STUCK, eventually, once, within};
-pub use fixture::{Connection, Cut, Family, Fixture, Server};
+pub use fixture::{Connection, Cut, Family, Fixture, Server, Sessions};
 pub use peer::{Peer, RoleContext};
 pub use puppet::Puppet;
 pub use suite::{full, main, run, tenth};

@@ -170,6 +170,17 @@ impl Peer {
     pub fn go_on(&self) {
         self.send(Signal::CONT);
     }
+    /// With `true` he is silent: a process is stopped, a task cut off. With `false` he goes on. The case needs `Crash`.
+    ///
+    /// # Panics
+    /// He can be neither stopped nor cut off.
+    pub fn silence(&self, silent: bool) {
+        match &self.body {
+            Body::Process { child, .. } => signal(child, if silent { Signal::STOP } else { Signal::CONT }),
+            Body::Task { cut: Some(cut), .. } => cut(silent),
+            Body::Task { .. } => panic!("this family's clients cannot be cut off: the case needs Crash"),
+        }
+    }
     fn send(&self, what: Signal) {
         match &self.body {
             Body::Process { child, .. } => signal(child, what),

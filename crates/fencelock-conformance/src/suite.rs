@@ -127,8 +127,8 @@ impl Store {
         Err(Failed::from(format!("void {AGAIN} times: the machine is too busy")))
     }
     fn once(&self, name: &str, case: &Case) -> Result<Result<(), Void>, Failed> {
-        // Whoever stops a server has one of his own.
-        let own = case.needs.contains(&Need::Server);
+        // Whoever stops a server, or ends its sessions, has one of his own.
+        let own = case.needs.iter().any(|need| matches!(need, Need::Server | Need::Sessions));
         let fixture = if own { Arc::from(self.family.start()) } else { self.fixture.clone() };
         let context = Context::new(self.family, fixture, case.id);
         let limit = if full() { 10 * case.limit } else { case.limit };

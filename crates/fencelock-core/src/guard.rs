@@ -160,7 +160,8 @@ impl Held {
             }
         }
     }
-    /// Resolves when less than `d` is left, that is when renewals fail: time to stop cleanly *before* the loss. Needs tokio's
+    /// Resolves when less than `d` is left, that is when renewals fail: time to stop cleanly *before* the loss. Never after a
+    /// release. Needs tokio's
     /// time.
     ///
     /// # Cancel safety
@@ -170,6 +171,9 @@ impl Held {
         async move {
             loop {
                 let left = hold.remaining();
+                if hold.life() == Life::Released {
+                    return std::future::pending().await;
+                }
                 if left <= d {
                     return;
                 }

@@ -3,7 +3,7 @@ use crate::{
     config::{Config, MAX_TTL, MIN_TTL},
     error::Fault,
     keeper::{Keeper, Order, Turned},
-    session::{Own, Refusal, Shared, nanos, public},
+    session::{Refusal, Shared, nanos, public},
     wire::{
         acquire::{Entered, Won, enter},
         cell,
@@ -199,8 +199,11 @@ impl Engine for SqliteEngine {
     async fn release(&self, grant: &Grant) -> Result<Released> {
         let (name, hold, token) = (grant.name.clone(), grant.hold, grant.token.get());
         // No heartbeat looks for it from here on.
-        let lock = self.shared.drop_hold(hold).map(|own: Own| own.lock);
-        let answer = self.worker.write(move |scope| release(scope, lock, name.as_str(), hold, token)).await;
+        let own = self.shared.own(hold).filter(|own| own.token == token);
+        if own.is_some() {
+            self.shared.drop_hold(hold);
+        }
+        let answer = self.worker.write(move |scope| release(scope, own, name.as_str(), hold, token)).await;
         answer.map_err(|fault| self.fault("release", fault))
     }
     async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {

@@ -4,7 +4,7 @@ use crate::{
     error::Fault,
     observers::{self, Observers},
     session::{
-        Shared,
+        Own, Shared,
         doorbell::{self, CHECK_HOLDS},
         liveness::{self, Rights},
         watches::Watches,
@@ -339,12 +339,15 @@ impl Thread {
     fn renew(&mut self, grants: &[Grant]) -> Result<Vec<Renewed>, Fault> {
         let session = self.shared.session().ok_or(Fault::SessionGone)?;
         let sent_at = BootClock.now();
-        let ours: Vec<_> = grants.iter().map(|grant| (grant.clone(), self.shared.own(grant.hold))).collect();
+        let ours: Vec<_> = grants.iter().map(|grant| (grant.clone(), self.own(grant))).collect();
         self.write(|scope| renew(scope, session, &ours))?;
-        let held = self.shared.held();
         let lost = Renewed::Lost(LossReason::TakenOver);
-        let answer = |grant: &Grant| if held.contains(&grant.hold) { Renewed::Extended { sent_at } } else { lost };
+        let answer = |grant: &Grant| if self.own(grant).is_some() { Renewed::Extended { sent_at } } else { lost };
         Ok(grants.iter().map(answer).collect())
+    }
+    /// By hold id and token (SAFETY A1).
+    fn own(&self, grant: &Grant) -> Option<Own> {
+        self.shared.own(grant.hold).filter(|own| own.token == grant.token.get())
     }
 
     fn look_due(&mut self) {

@@ -20,7 +20,8 @@ macro_rules! files {
 }
 files! {
     // In the order of cases.txt.
-    mutex, queue, rw_lock, redisson, redsync, redis_py, rslock, short_lists, nobody, curator_locks,
+    mutex, queue, rw_lock, redisson, redisson_more, redsync, redis_py, rslock, short_lists, nobody, nobody_more,
+    curator_locks,
     curator_elections, kazoo, etcd, consul, client_go, own_runs, madelson, shedlock, spring, tooz, pglock, river,
     dynamo, coditory, sql_new, known_bugs, jepsen,
 }

@@ -3,10 +3,12 @@
 mod checkers;
 mod counter;
 mod history;
+mod linear;
 
 pub use checkers::{Wait, fifo, in_order, overlap, permits, tokens};
 pub use counter::Counter;
 pub use history::{History, Inside, Interval};
+pub use linear::{Act, Lock, Model, Op, Permits, linearizable};
 
 use fencelock_core::{Claim, Guard, SharedGuard};
 use std::path::{Path, PathBuf};

@@ -1,6 +1,6 @@
 //! The memory engine: the reference for semantics. With leases of its own, and with holds that live with a session.
 use async_trait::async_trait;
-use fencelock_conformance::{Connection, Family, Fixture, Server};
+use fencelock_conformance::{Connection, Family, Fixture, Server, Sessions as EndSessions};
 use fencelock_core::{
     BootClock,
     memory::{MemoryEngine, MemoryServer},
@@ -72,6 +72,9 @@ impl Fixture for Store {
     fn server(&self) -> Option<&dyn Server> {
         Some(self)
     }
+    fn sessions(&self) -> Option<&dyn EndSessions> {
+        self.sessions.then_some(self)
+    }
     async fn clean(&self) -> Vec<String> {
         let (holders, waiters) = self.server.census();
         let left = [(holders, "holders"), (waiters, "waiters")];
@@ -89,5 +92,11 @@ impl Server for Store {
     }
     async fn pause(&self, paused: bool) {
         self.silence(paused);
+    }
+}
+#[async_trait]
+impl EndSessions for Store {
+    async fn end(&self) {
+        self.server.end_sessions();
     }
 }

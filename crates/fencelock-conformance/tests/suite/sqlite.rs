@@ -1,6 +1,6 @@
 //! SQLite: one file, several processes. Its holds live with a session and have a ttl each; fixed leases end by themselves.
 use async_trait::async_trait;
-use fencelock_conformance::{Connection, Family, Fixture};
+use fencelock_conformance::{Connection, Family, Fixture, Sessions};
 use fencelock_core::{Client, Engine, Page};
 use fencelock_sqlite::{Config, SqliteEngine};
 use std::{
@@ -52,6 +52,9 @@ impl Fixture for Folder {
     fn address(&self) -> Option<String> {
         self.database().to_str().map(str::to_owned)
     }
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        Some(self)
+    }
     async fn clean(&self) -> Vec<String> {
         let client = Client::builder(open(&self.database(), Duration::from_secs(1))).build().unwrap();
         let listing = client.list("", &Page::default()).await.unwrap();
@@ -61,5 +64,21 @@ impl Fixture for Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+/// As an operator with `sqlite3` does: nobody is rung, each session hears of it with its next heartbeat or command.
+#[async_trait]
+impl Sessions for Folder {
+    async fn end(&self) {
+        let conn = rusqlite::Connection::open(self.database()).unwrap();
+        conn.busy_timeout(Duration::from_secs(5)).unwrap();
+        conn.execute_batch(
+            "BEGIN IMMEDIATE;
+             DELETE FROM fencelock_holder;
+             DELETE FROM fencelock_waiter;
+             DELETE FROM fencelock_session;
+             COMMIT;",
+        )
+        .unwrap();
     }
 }

@@ -265,7 +265,7 @@ impl Record {
             let listens = !voices.get(&waiting.who.voice).is_none_or(mpsc::UnboundedSender::is_closed);
             let alive = match waiting.who.session {
                 None => waiting.alive > now,
-                Some(session) => sessions.contains_key(&session),
+                Some(session) => sessions.get(&session).is_some_and(|beat| *beat + waiting.who.ttl > now),
             };
             listens && alive
         });

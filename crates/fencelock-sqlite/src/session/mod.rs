@@ -61,6 +61,7 @@ struct Live {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Own {
     pub(crate) lock: i64,
+    pub(crate) token: i64,
     pub(crate) ttl: i64,
     /// No heartbeat renews it.
     pub(crate) fixed: bool,

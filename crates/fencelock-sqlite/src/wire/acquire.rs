@@ -175,6 +175,6 @@ fn grant(scope: &Scope<'_>, request: &Request, session: i64, lock: &LockRow, que
     if lock.watched {
         scope.tell_watchers(lock.id)?;
     }
-    scope.granted(session, request.hold(), Own { lock: lock.id, ttl, fixed: request.is_fixed() })?;
+    scope.granted(session, request.hold(), Own { lock: lock.id, token, ttl, fixed: request.is_fixed() })?;
     Ok(Entered::Granted(Won { lock: lock.id, token, since: scope.now, from: scope.now }))
 }

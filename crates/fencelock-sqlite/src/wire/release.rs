@@ -5,24 +5,27 @@ use super::{
     scope::Scope,
     sql,
 };
-use crate::error::Fault;
+use crate::{error::Fault, session::Own};
 use fencelock_core::{HoldId, Holder, Released};
 
 /// The hold of this id and this token, and no other (SAFETY A1).
 pub(crate) fn release(
     scope: &Scope<'_>,
-    lock: Option<i64>,
+    own: Option<Own>,
     name: &str,
     hold: HoldId,
     token: i64,
 ) -> Result<Released, Fault> {
-    let lock = match lock {
-        Some(lock) => lock,
+    let lock = match own {
+        Some(own) => own.lock,
         None => match find(scope, name)? {
             Some(row) => row.id,
             None => return Ok(Released::NotHeld { holder: None }),
         },
     };
+    // A lease that no heartbeat renews may be over, and its row still be there.
+    let over = own.is_some_and(|own| own.fixed)
+        && scope.first(sql::HOLDER_OVER, (lock, hold.to_bytes(), token, scope.now), |_| Ok(()))?.is_some();
     if scope.execute(sql::HOLDER_DELETE_UNWATCHED, (lock, hold.to_bytes(), token))? == 0 {
         if scope.execute(sql::HOLDER_DELETE, (lock, hold.to_bytes(), token))? == 0 {
             return Ok(Released::NotHeld { holder: in_the_way(scope, lock)? });
@@ -30,7 +33,7 @@ pub(crate) fn release(
         scope.tell_watchers(lock)?;
     }
     scope.freed(lock)?;
-    Ok(Released::Released)
+    Ok(if over { Released::NotHeld { holder: None } } else { Released::Released })
 }
 
 /// Neither a grant nor a place of this hold is left.

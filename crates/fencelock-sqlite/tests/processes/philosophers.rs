@@ -1,4 +1,4 @@
-//! Planted to see it go red: PLANTED_MULTI.
+//! Planted to see it go red: members that are not sorted; a member that is kept when the next one is busy.
 use crate::{
     bar,
     common::{Folder, client},
