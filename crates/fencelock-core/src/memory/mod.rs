@@ -221,7 +221,8 @@ impl MemoryEngine {
             open = answer;
             current.set(open);
             if open.is_some() {
-                tokio::time::sleep(ttl / 3).await;
+                // From when it was sent: the answer may have waited for a process that was stopped.
+                tokio::time::sleep(self.clock.now().until(sent_at + ttl / 3)).await;
             }
         }
     }
