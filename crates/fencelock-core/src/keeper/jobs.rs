@@ -161,15 +161,14 @@ impl Keeper {
         // It does not change any more after a stop.
         let request = if running { request.take_back() } else { Some(request) };
         let Some(request) = request else { return };
-        self.withdraw(&request).await;
-        // The first one may have overtaken a command that was still on the way.
         loop {
-            let rest = self.clock.now().until(request.ends());
-            if rest.is_zero() || lives(Mutant::UndoBeforeAttempt) {
+            // What counts is when it was sent: one that was answered after the end may have overtaken a command all the same.
+            let sent_at = self.clock.now();
+            self.withdraw(&request).await;
+            if sent_at > request.ends() || lives(Mutant::UndoBeforeAttempt) {
                 break;
             }
-            sleep(rest + Duration::from_millis(1)).await;
-            self.withdraw(&request).await;
+            sleep(self.clock.now().until(request.ends()) + Duration::from_millis(1)).await;
         }
         self.losses.forget(request.hold());
         request.settle();

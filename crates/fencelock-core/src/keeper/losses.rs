@@ -24,6 +24,8 @@ struct Roster {
     /// What the timer is set to. An alarm that is not yet due stays set when its hold is forgotten: a busy loop of short
     /// holds then wakes the thread once per ttl, not once per hold.
     alarm: Option<Moment>,
+    /// Lost by the clock, and not looked after yet.
+    lapsed: Vec<Arc<Hold>>,
 }
 #[derive(Debug)]
 enum Entry {
@@ -132,6 +134,19 @@ impl Losses {
     }
     /// Tells every hold that is due; returns those that are lost. All states first, then the wakers.
     pub(super) fn look(&self, now: Moment) -> Vec<Arc<Hold>> {
+        self.judge(now);
+        std::mem::take(&mut self.roster().lapsed)
+    }
+    /// *Invariant (SAFETY G4):* a heartbeat's answer that comes after the end of validity revives nothing: before it counts, what
+    /// is due is judged by the one before.
+    pub(super) fn before_beat(&self, now: Moment) {
+        let due = self.roster().order.first().is_some_and(|(at, _)| *at <= now);
+        if due {
+            self.judge(now);
+            self.bell.ring();
+        }
+    }
+    fn judge(&self, now: Moment) {
         let (mut lost, mut suspect) = (Vec::new(), Vec::new());
         let mut guard = self.roster();
         let roster = &mut *guard;
@@ -157,11 +172,11 @@ impl Losses {
                 }
             }
         }
+        roster.lapsed.extend(lost.iter().cloned());
         drop(guard);
         for hold in lost.iter().chain(&suspect) {
             // A waker is foreign code: one that panics must not cost the others their word.
             let _ = catch_unwind(AssertUnwindSafe(|| hold.wake()));
         }
-        lost
     }
 }

@@ -107,7 +107,10 @@ impl Keeper {
     pub(crate) fn heed(&self, event: Event) {
         match event {
             Event::Lost { hold, reason } => self.losses.lose(hold, reason),
-            Event::SessionAlive { session, sent_at } => self.session(session).alive(sent_at),
+            Event::SessionAlive { session, sent_at } => {
+                self.losses.before_beat(self.clock.now());
+                self.session(session).alive(sent_at);
+            }
             Event::SessionEnded { session } => {
                 // It stays on the list: a grant of it that is still on the way must find it ended.
                 self.session(session).end();
