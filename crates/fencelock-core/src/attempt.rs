@@ -146,9 +146,6 @@ impl<A> Acquire<A> {
         Ok(Stage::Task(request, rx))
     }
 }
-fn hand_out<A: Claimed>(answer: Answer) -> Result<A> {
-    A::from_held(answer.map(|got| got.map(Held::hand_out)))
-}
 /// The guard is sent, not the grant: if the caller is gone it comes back here and drops, and the lock is released.
 async fn deliver(attempt: Attempt, tx: oneshot::Sender<Answer>) {
     let _ = tx.send(attempt.await);
@@ -167,7 +164,7 @@ impl<A: Claimed> Future for Acquire<A> {
                 },
                 Stage::Here(request, mut attempt) => {
                     if let Poll::Ready(answer) = attempt.as_mut().poll(cx) {
-                        return Poll::Ready(hand_out(answer));
+                        return Poll::Ready(A::from_held(answer));
                     }
                     if !request.is_queued() {
                         this.stage = Stage::Here(request, attempt);
@@ -186,7 +183,7 @@ impl<A: Claimed> Future for Acquire<A> {
                         this.stage = Stage::Task(request, rx);
                         return Poll::Pending;
                     };
-                    return Poll::Ready(hand_out(answer.unwrap_or_else(|_| Err(Error::closed("lock")))));
+                    return Poll::Ready(A::from_held(answer.unwrap_or_else(|_| Err(Error::closed("lock")))));
                 }
                 Stage::Done => panic!("an Acquire was polled after it was ready"),
             }
@@ -341,6 +338,9 @@ async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>, 
         // Boxed: every attempt would carry the room for it.
         Some(owner) => Box::pin(owner.enter(&core, &request, deadline)).await,
     };
+    told(&core, &request, answer)
+}
+fn told(core: &Core, request: &Request, answer: Answer) -> Answer {
     match answer {
         Ok(Err(_)) | Err(_) if core.is_closed() => Err(Error::closed("lock")),
         Ok(Err(busy)) => Ok(Err(busy.of(request.name()))),
@@ -365,7 +365,9 @@ pub(crate) async fn enter(core: &Arc<Core>, request: &Request, deadline: Option<
 pub(crate) async fn adopt(core: &Arc<Core>, request: &Request, ticket: &Grant) -> Answer {
     core.ready("adopt")?;
     check(core, request)?;
-    claim(core, request, None, Some(ticket)).await
+    let deadline = core.keeper().clock.now() + ANSWER;
+    let answer = claim(core, request, Some(deadline), Some(ticket)).await;
+    told(core, request, answer)
 }
 /// The local queue. `try_lock` does not pass those who wait here (SAFETY K2). Those who can hold beside each other do not queue.
 async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Result<Option<Turn>, Busy> {
@@ -378,8 +380,14 @@ async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> 
         if ahead == 0 {
             return Ok(None);
         }
-        let look = tokio::time::timeout(LAST_REPLY, core.engine().inspect(request.name())).await;
-        let holder = look.ok().and_then(Result::ok).and_then(|status| status.holders.into_iter().next());
+        let look = core.engine().inspect(request.name());
+        let status = tokio::select! {
+            biased;
+            () = request.stopped() => None,
+            status = look => status.ok(),
+            () = tokio::time::sleep(LAST_REPLY) => None,
+        };
+        let holder = status.and_then(|status| status.holders.into_iter().next());
         return Err(Busy::new(holder, u32::try_from(ahead).ok()));
     }
     match core.turns.enter(key) {
@@ -399,13 +407,19 @@ async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> 
 /// same hold id: withdrawn it would be gone for good.
 async fn ask(core: &Core, request: &Request, ticket: Option<&Grant>) -> Result<Outcome> {
     let Some(ticket) = ticket else { return core.engine().acquire(request).await };
-    for _ in 0..5 {
+    let mut pause = Duration::from_millis(5);
+    loop {
         match core.engine().exchange(ticket, request).await {
             Err(e) if e.is_temporary() && !request.is_stopped() => {}
             answer => return answer,
         }
+        tokio::select! {
+            biased;
+            () = request.stopped() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(LAST_REPLY);
     }
-    core.engine().exchange(ticket, request).await
 }
 async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ticket: Option<&Grant>) -> Answer {
     let mut request = request.clone();

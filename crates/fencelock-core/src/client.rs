@@ -18,13 +18,14 @@ use std::{
     fmt,
     future::Future,
     os::fd::OwnedFd,
+    pin::pin,
     sync::{
         Arc, LazyLock, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::*},
     },
     time::Duration,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 /// What clients, handles and guards share.
 pub(crate) struct Core {
@@ -33,6 +34,7 @@ pub(crate) struct Core {
     pub(crate) floors: Floors,
     pub(crate) minter: Minter,
     closed: AtomicBool,
+    end: Notify,
 }
 impl Core {
     pub(crate) fn keeper(&self) -> &Arc<Keeper> {
@@ -43,6 +45,18 @@ impl Core {
     }
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.load(Acquire)
+    }
+    /// Resolves when the client is shut down.
+    pub(crate) async fn ended(&self) {
+        let mut end = pin!(self.end.notified());
+        loop {
+            end.as_mut().enable();
+            if self.is_closed() {
+                return;
+            }
+            end.as_mut().await;
+            end.set(self.end.notified());
+        }
     }
     /// Before anything is sent.
     pub(crate) fn ready(&self, operation: &'static str) -> Result<()> {
@@ -203,7 +217,7 @@ impl ClientBuilder {
     fn core(self) -> Result<Core> {
         let host = Host::new(self.engine, self.clock, self.here, self.gate)?;
         let (turns, floors, minter) = (Turns::default(), Floors::default(), Minter::new(self.seed)?);
-        Ok(Core { host, turns, floors, minter, closed: AtomicBool::new(false) })
+        Ok(Core { host, turns, floors, minter, closed: AtomicBool::new(false), end: Notify::new() })
     }
 }
 
@@ -371,6 +385,7 @@ impl Client {
             return Ok(());
         }
         self.core.closed.store(true, Release);
+        self.core.end.notify_waiters();
         self.core.turns.let_go();
         for request in self.core.keeper().losses.awaited() {
             request.stop();

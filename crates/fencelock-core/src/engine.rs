@@ -36,7 +36,8 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Puts the claim of `next` in the place of `grant`, with nobody in between; a repeat has one effect.
     ///
     /// The same hold id: a downgrade. The claim becomes `next.claim()`, the token stays. Another hold id: the hold passes to
-    /// `next`, with a fresh token, and `grant` is no more (SAFETY A5); this may create a record, so it has a window (SAFETY A2).
+    /// `next`, with a fresh token, and `grant` is no more (SAFETY A5): its claim stays what it is, another one is `Busy`. This may
+    /// create a record, so it has a window (SAFETY A2).
     /// `Busy`: `grant` is not there.
     ///
     /// # Errors

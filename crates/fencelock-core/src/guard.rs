@@ -112,9 +112,9 @@ impl Held {
     pub fn valid_until(&self) -> Moment {
         self.hold.valid_until()
     }
-    /// Whether it is good at this moment.
+    /// Whether it is good at this moment. Never in a child after fork: the hold is its parent's.
     pub fn is_valid(&self) -> bool {
-        self.hold.is_valid()
+        self.hold.is_valid() && !self.core.host.is_forked()
     }
     /// `Err(Lost)` unless it is good at this moment: call it right before a side effect that cannot be fenced.
     ///
@@ -231,6 +231,7 @@ impl Held {
     /// # Cancel safety
     /// If dropped it may or may not have been extended.
     pub async fn extend(&self, d: Duration) -> Result<()> {
+        self.core.ready("extend")?;
         let (core, hold) = (self.core.clone(), self.hold.clone());
         self.core.on_runtime(async move { extend(&core, &hold, d).await }).await
     }
@@ -247,15 +248,41 @@ impl Held {
         let core = self.core.clone();
         core.on_runtime(async move { self.detach().await }).await
     }
+    /// A child after fork has the memory of a guard, and no hold.
+    fn not_forked(&mut self, operation: &'static str) -> Result<()> {
+        if !self.core.host.is_forked() {
+            return Ok(());
+        }
+        self.duty = Duty::Nothing;
+        Err(Error::closed(operation).hint("this process was forked from the holder's: the hold is the parent's"))
+    }
     async fn detach(&mut self) -> Result<Ticket> {
+        self.not_forked("ticket")?;
         let info = self.core.engine().info();
         if !info.capabilities.tickets {
             let bound = format!("on {} a hold lives with its process", info.scheme);
             return Err(Error::new(ErrorKind::Unsupported, "ticket", bound).hint("hand the work over and lock anew"));
         }
-        if self.entries() > 1 {
-            let shared = Error::new(ErrorKind::InvalidConfig, "ticket", "its owner has entered it more than once");
-            return Err(shared.with("name", self.name()).hint("release the other guards first"));
+        let refuse = |why: &str, way_out: &str| {
+            let refused = Error::new(ErrorKind::InvalidConfig, "ticket", why).with("name", self.name());
+            Err(refused.hint(way_out.to_owned()))
+        };
+        if self.hold.is_limited() {
+            return refuse(
+                "a ticket carries no lease, max_hold or at_least",
+                "lock it without these, or lock anew there",
+            );
+        }
+        if self.way == Way::Shared && self.hold.claim() == Claim::Write {
+            downgrade(self.core.keeper(), &self.hold).await?;
+        }
+        // From here on nobody enters it: who did would hold what somebody else adopts.
+        if self.duty != Duty::Leave || !self.hold.close(self.way) {
+            return refuse("its owner has entered it more than once", "release the other guards first");
+        }
+        self.duty = Duty::Release;
+        if let Some(owner) = self.owner.take() {
+            owner.tidy(self.name());
         }
         // After this one nobody renews it: the ticket is good for all of its ttl.
         renew_once(&self.core, &self.hold, self.ttl(), "ticket").await?;
@@ -269,6 +296,7 @@ impl Held {
         Ok(Ticket::new(info.id, &self.hold.grant_now()))
     }
     async fn give_back(&mut self) -> Result<()> {
+        self.not_forked("release")?;
         if self.duty == Duty::Leave {
             self.leave();
         }
@@ -487,7 +515,7 @@ impl fmt::Debug for Held {
 pub struct Guard(Held);
 impl Guard {
     pub(crate) fn new(held: Held) -> Self {
-        Self(held)
+        Self(held.hand_out())
     }
     /// The fencing token: greater than that of every holder before.
     pub fn token(&self) -> Token {
@@ -512,6 +540,7 @@ impl Guard {
     /// If dropped the lock is released.
     pub async fn downgrade(self) -> Result<SharedGuard> {
         let Self(mut held) = self;
+        held.not_forked("downgrade")?;
         let info = held.core.engine().info();
         let refuse = |why: String, way_out: &str| {
             Err(Error::new(ErrorKind::Unsupported, "downgrade", why).with("name", held.name()).hint(way_out))
@@ -565,7 +594,7 @@ impl Deref for Guard {
 pub struct SharedGuard(Held);
 impl SharedGuard {
     pub(crate) fn new(held: Held) -> Self {
-        Self(held)
+        Self(held.hand_out())
     }
     /// See [`Held::release`].
     ///

@@ -99,6 +99,8 @@ pub(crate) struct Hold {
     /// It is not given back before, if anybody has had it in hand.
     not_before: Moment,
     pub(crate) taken: AtomicBool,
+    /// The latest end of a lease that was extended, by the engine's clock at its slowest.
+    extended: AtomicU64,
     /// The guards on it: those that hold it alone in the low half, those that share it in the high half (SAFETY A4).
     entries: AtomicU64,
     /// A writer's hold that readers have now.
@@ -199,6 +201,7 @@ impl Hold {
             fixed,
             not_before,
             taken,
+            extended: AtomicU64::new(0),
             entries,
             downgraded,
             trusted,
@@ -263,9 +266,14 @@ impl Hold {
         let one = way.one();
         match self.entries.fetch_sub(one, AcqRel) - one {
             0 => Leave::Last,
-            left if way == Way::Alone && left & HALF == 0 => Leave::Readers,
+            // Also when somebody began to share it and was dropped half-way.
+            left if left & HALF == 0 && self.claim() == Claim::Write => Leave::Readers,
             _ => Leave::Others,
         }
+    }
+    /// The only guard takes the hold along: nobody enters it any more. False: there are others.
+    pub(crate) fn close(&self, way: Way) -> bool {
+        self.entries.compare_exchange(way.one(), 0, AcqRel, Acquire).is_ok()
     }
     /// One of those who hold it alone shares it from now on. True: nobody holds it alone any more.
     pub(crate) fn share(&self) -> bool {
@@ -274,6 +282,10 @@ impl Hold {
     pub(crate) fn entries(&self) -> u32 {
         let entries = self.entries.load(Acquire);
         u32::try_from((entries & HALF) + (entries >> 32)).unwrap_or(u32::MAX)
+    }
+    /// It ends by something else than its ttl.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.fixed || self.limit < Moment::FAR || self.not_before > Moment::ZERO
     }
     /// Core renews it by itself.
     pub(crate) fn is_own(&self) -> bool {
@@ -292,7 +304,8 @@ impl Hold {
     }
     /// When the engine itself has ended the lease, whatever was lost on the way.
     pub(crate) fn ends_by(&self) -> Moment {
-        self.sent_at() + self.grant.ttl.mul_f64(1.02) + MARGIN
+        let extended = Moment::from_nanos(self.extended.load(Acquire));
+        (self.sent_at() + self.grant.ttl.mul_f64(1.02) + MARGIN).max(extended)
     }
     /// A third of the ttl, jittered, so that bursts of grants become no bursts of renewals.
     pub(crate) fn renew_at(&self) -> Moment {
@@ -321,6 +334,8 @@ impl Hold {
     /// An extension of a fixed lease by `d` that was sent at `sent_at` was answered. It never shortens. False: it came too late.
     pub(crate) fn extend_by(&self, sent_at: Moment, d: Duration, can: &Capabilities) -> bool {
         // As if it had been granted with its own ttl, so much earlier or later.
+        let ends = sent_at + d.mul_f64(1.02) + MARGIN;
+        self.extended.fetch_max(ends.as_nanos(), AcqRel);
         self.extend(sent_at + trusted(d, can) - self.trusted);
         self.is_valid()
     }

@@ -74,13 +74,20 @@ impl Control {
     /// # Cancel safety
     /// If dropped the lock may be free.
     pub async fn take_over(&self, name: &str) -> Result<Guard> {
-        let status = self.other.inspect(name).await?;
-        for holder in &status.holders {
-            self.other.force_release(name, holder.token).await?;
-        }
-        match status.kind {
-            Some(Kind::RwLock) => self.other.rw_lock(name).note("taken over").write().await,
-            _ => self.other.mutex(name).note("taken over").lock().await,
+        // In the queue first: whoever else waits is broken in turn, until it is this one's.
+        let mut wait = match self.other.inspect(name).await?.kind {
+            Some(Kind::RwLock) => self.other.rw_lock(name).note("taken over").write(),
+            _ => self.other.mutex(name).note("taken over").lock(),
+        };
+        loop {
+            if let Ok(guard) = tokio::time::timeout(Duration::from_millis(1), &mut wait).await {
+                return guard;
+            }
+            for holder in self.other.inspect(name).await?.holders {
+                if &*holder.note != "taken over" {
+                    self.other.force_release(name, holder.token).await?;
+                }
+            }
         }
     }
     /// From now on nothing of the client arrives, and nothing is answered.

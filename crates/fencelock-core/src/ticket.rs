@@ -27,6 +27,7 @@ use std::{fmt, str::FromStr, time::Duration};
 /// # Ok(()) }
 /// ```
 #[derive(Clone, PartialEq, Eq)]
+#[must_use = "whoever has it has the lock: unused, nobody gets it for a ttl"]
 pub struct Ticket {
     engine: EngineId,
     name: Name,
@@ -63,7 +64,8 @@ impl Ticket {
         Grant { name, claim, hold, token, ttl, lease, server_micros: 0, place: None }
     }
 }
-/// `fencelock1:ENGINE:HOLD:TOKEN:TTL in ns:CLAIM:NAME`; the name comes last, for it may hold anything.
+/// `fencelock1:ENGINE:HOLD:TOKEN:TTL in ns:CLAIM:BYTES:NAME`; the name comes last, for it may hold anything, and says how long it
+/// is, so that a cut text is seen and an end of line does no harm.
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { engine, name, hold, token, .. } = self;
@@ -73,7 +75,7 @@ impl fmt::Display for Ticket {
             Claim::Write => "write".to_owned(),
             Claim::Permits { take, of } => format!("{take}/{of}"),
         };
-        write!(f, "fencelock1:{engine}:{hold}:{token}:{}:{claim}:{name}", self.ttl.as_nanos())
+        write!(f, "fencelock1:{engine}:{hold}:{token}:{}:{claim}:{}:{name}", self.ttl.as_nanos(), name.as_str().len())
     }
 }
 impl fmt::Debug for Ticket {
@@ -89,7 +91,7 @@ impl FromStr for Ticket {
             let no_ticket = Error::new(ErrorKind::InvalidConfig, "ticket", "this is no ticket of a lock");
             no_ticket.hint("it begins with fencelock1: and is given on as it was printed")
         };
-        let mut parts = text.splitn(7, ':');
+        let mut parts = text.splitn(8, ':');
         if parts.next() != Some("fencelock1") {
             return Err(refused());
         }
@@ -107,6 +109,11 @@ impl FromStr for Ticket {
                 Claim::Permits { take: take.parse().map_err(|_| refused())?, of: of.parse().map_err(|_| refused())? }
             }
         };
-        Ok(Self { engine, name: Name::new(part()?)?, claim, hold, token, ttl })
+        let bytes: usize = part()?.parse().map_err(|_| refused())?;
+        let (name, rest) = part()?.split_at_checked(bytes).ok_or_else(refused)?;
+        if !rest.trim().is_empty() {
+            return Err(refused());
+        }
+        Ok(Self { engine, name: Name::new(name)?, claim, hold, token, ttl })
     }
 }

@@ -135,6 +135,56 @@ fn a_ticket_is_good_for_one_adoption_on_its_own_engine() {
 }
 
 #[test]
+fn a_ticket_gives_no_more_than_was_held() {
+    let (server, a, b) = pair();
+    runtime().block_on(async {
+        let (one, two) = (a.rw_lock("x").read().await.unwrap(), b.rw_lock("x").read().await.unwrap());
+        let text = one.into_ticket().await.unwrap().to_string();
+        assert!(text.contains(":read:"));
+        let forged: Ticket = text.replace(":read:", ":write:").parse().unwrap();
+        says(b.adopt(&forged).await.unwrap_err(), ErrorKind::NotHeld, &["not good any more"]);
+        two.check().unwrap();
+        // As it comes out of a pipe; and cut short.
+        let ticket: Ticket = format!("{text}\n").parse().unwrap();
+        assert_eq!(ticket.name().as_str(), "x");
+        says(text[..text.len() - 1].parse::<Ticket>().unwrap_err(), ErrorKind::InvalidConfig, &["no ticket"]);
+        let one = b.adopt_shared(&ticket).await.unwrap();
+        drop((one, two));
+
+        // Who writes and reads: the writer is gone, so a reader travels.
+        let me = a.owner();
+        let lock = a.rw_lock("x").reentrant(&me);
+        let (write, read) = (lock.write().await.unwrap(), lock.read().await.unwrap());
+        let refused = read.into_ticket().await.unwrap_err();
+        says(refused, ErrorKind::InvalidConfig, &["entered it more than once"]);
+        let read = lock.read().await.unwrap();
+        drop(write);
+        let ticket = read.into_ticket().await.unwrap();
+        assert!(!ticket.claim().is_exclusive());
+        drop(b.adopt_shared(&ticket).await.unwrap());
+
+        for mutex in [a.mutex("y").lease(SEC), a.mutex("y").max_hold(SEC), a.mutex("y").at_least(MS)] {
+            let refused = mutex.lock().await.unwrap().into_ticket().await.unwrap_err();
+            says(refused, ErrorKind::InvalidConfig, &["carries no lease"]);
+        }
+        // A hold that somebody else adopts without being given it is told.
+        let guard = a.mutex("z").lock().await.unwrap();
+        let status = b.inspect("z").await.unwrap();
+        let stolen = format!("{}", guard_ticket(&b, &status));
+        let thief = b.adopt(&stolen.parse().unwrap()).await.unwrap();
+        within("the loss", 5 * SEC, guard.lost()).await;
+        drop(thief);
+        soon("nothing is left", 5 * SEC, || server.census() == (0, 0)).await;
+    });
+}
+/// What anybody can make of what is shown to everybody.
+fn guard_ticket(client: &Client, status: &fencelock_core::Status) -> String {
+    let (engine, holder) = (client.info().id, &status.holders[0]);
+    let name = status.name.as_str();
+    format!("fencelock1:{engine}:{}:{}:1000000000:mutex:{}:{name}", holder.hold, holder.token, name.len())
+}
+
+#[test]
 fn a_fixed_lease_ends_unless_it_is_extended_and_never_gets_shorter() {
     let (server, a, b) = pair();
     runtime().block_on(async {

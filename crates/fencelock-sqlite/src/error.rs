@@ -18,11 +18,16 @@ pub(crate) enum Fault {
     Mark(i64),
     /// Our session is not in the database any more.
     SessionGone,
+    /// The file was removed, or another one stands in its place.
+    Replaced,
 }
 impl From<rusqlite::Error> for Fault {
     fn from(e: rusqlite::Error) -> Self {
         match e.sqlite_error_code() {
-            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Self::Busy,
+            // The last one: too many readers came and went in the log while it looked.
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
+                Self::Busy
+            }
             _ => Self::Sql(e),
         }
     }
@@ -37,7 +42,7 @@ impl Fault {
                 let code = e.sqlite_error_code();
                 matches!(code, Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen))
             }
-            Self::Closed | Self::Spent => false,
+            Self::Closed | Self::Replaced | Self::Spent => false,
         }
     }
     pub(crate) fn tell(self, operation: &'static str, path: &Path) -> Error {
@@ -46,6 +51,9 @@ impl Fault {
             Self::Busy => busy(operation, path),
             Self::Closed => Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again"),
             Self::Mark(_) => new(ErrorKind::Protocol, "the mark of tokens could not be raised"),
+            Self::Replaced => {
+                new(ErrorKind::Unreachable, "the database file was removed or replaced").hint("connect again")
+            }
             Self::SessionGone => new(ErrorKind::Unreachable, "the session was ended by somebody else")
                 .hint("try again: a new one is being opened"),
             Self::Spent => new(ErrorKind::Protocol, "the lock's last token is the highest number there is")

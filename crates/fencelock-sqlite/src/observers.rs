@@ -95,8 +95,12 @@ impl Observed {
     fn answer(&mut self, name: &Name, conn: &Connection, shared: &Shared, watches: &mut Watches) -> Result<i64, Fault> {
         let session = shared.session();
         if let Some(session) = session.filter(|session| self.told.is_none_or(|(_, told)| told != *session)) {
-            let lock = write(conn, shared, |scope| watch(scope, name.as_str(), session))?;
-            self.told = Some((lock, session));
+            // Without its row nobody rings, and it looks by itself.
+            match write(conn, shared, |scope| watch(scope, name.as_str(), session)) {
+                Ok(lock) => self.told = Some((lock, session)),
+                Err(Fault::SessionGone) => {}
+                Err(fault) => return Err(fault),
+            }
         }
         let seen = loop {
             let seen = read(conn, shared, |scope| view(scope, name))?;
@@ -121,7 +125,7 @@ impl Observed {
         let echo = ECHOES.get(self.echoes).map_or(i64::MAX, |after| now + after);
         self.echoes = self.echoes.saturating_add(1);
         // Without a session nobody rings.
-        let look = if session.is_some() { LOOK } else { AGAIN };
+        let look = if self.told.is_some_and(|(_, told)| session == Some(told)) { LOOK } else { AGAIN };
         Ok(ends.min(echo).min(now + look).max(now + 1))
     }
     fn watch(&mut self, sessions: Vec<i64>, shared: &Shared, watches: &mut Watches) {

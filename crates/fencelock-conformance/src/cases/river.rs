@@ -197,7 +197,7 @@ async fn request_resign(cx: Context) {
         let leads = async {
             loop {
                 match observer.changed().await.unwrap() {
-                    Some(leader) if &*leader.candidate == format!("n{i}") => return leader.term,
+                    Some(leader) if *leader.candidate == *format!("n{i}") => return leader.term,
                     other => assert!(other.is_none() || i > 0, "{other:?}"),
                 }
             }

@@ -83,7 +83,8 @@ async fn without_tokio(cx: Context) {
         drop(guard);
         let guard = block_on(mutex.clone().lease(SEC).lock()).unwrap();
         block_on(guard.extend(2 * SEC)).unwrap();
-        let ticket = block_on(guard.into_ticket()).unwrap();
+        drop(guard);
+        let ticket = block_on(block_on(mutex.lock()).unwrap().into_ticket()).unwrap();
         drop(block_on(client.adopt(&ticket)).unwrap());
         drop(block_on(mutex.lock()).unwrap());
         let both = MultiLock::new([client.mutex(&name), client.mutex(format!("{name}2"))]);

@@ -114,7 +114,7 @@ async fn readers_and_writers_of_all_sorts(cx: Context) {
     let client = cx.client().await;
     let cell = client.cell(cx.name("cell"));
     let written = cell.load().await.unwrap();
-    let count = u64::from_str_radix(std::str::from_utf8(&written.value.unwrap()).unwrap(), 10).unwrap();
+    let count = std::str::from_utf8(&written.value.unwrap()).unwrap().parse::<u64>().unwrap();
     assert_eq!(count, 4 * u64::try_from(tenth(100)).unwrap());
     cell.remove(written.version).await.unwrap().unwrap();
 }

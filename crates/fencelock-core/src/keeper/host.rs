@@ -47,6 +47,10 @@ impl Host {
     }
     /// *Invariant (SAFETY A3):* it runs before the first byte of the first attempt.
     pub(crate) fn start(&self) -> Result<()> {
+        if self.here && self.started.get().is_none() && tokio::runtime::Handle::try_current().is_err() {
+            let nowhere = Error::new(ErrorKind::InvalidConfig, "connect", "keeper_here needs a runtime");
+            return Err(nowhere.hint("use the client inside a tokio runtime first, or leave keeper_here out"));
+        }
         let started = self.started.get_or_init(|| self.spawn().map_err(|e| e.to_string()));
         started
             .clone()

@@ -76,7 +76,7 @@ impl Keeper {
                         // Not done, it stays a writer's: that lets in fewer, not more.
                         self.run_in(&mut others, async move { drop(downgrade(&keeper, &hold).await) });
                     },
-                    Some(Job::Release(hold)) if hold.not_before() > Moment::ZERO => {
+                    Some(Job::Release(hold)) if hold.not_before() > self.clock.now() => {
                         self.run_in(&mut late, self.clone().release(hold));
                     }
                     Some(Job::Release(hold)) => self.run_in(&mut mending, self.clone().release(hold)),
@@ -136,7 +136,7 @@ impl Keeper {
         if hold.not_before() > Moment::ZERO {
             sleep(self.clock.now().until(hold.not_before())).await;
         }
-        let deadline = self.clock.now() + hold.grant.ttl;
+        let deadline = (self.clock.now() + hold.grant.ttl).max(hold.ends_by());
         let enough = || self.clock.now() >= deadline && (!hold.in_session() || self.closing.load(Acquire));
         let grant = hold.grant_now();
         self.insist(enough, || self.engine.release(&grant)).await;

@@ -2,10 +2,9 @@
 use super::{Options, options::options};
 use crate::{
     attempt::{Acquire, Claimed, Try},
-    client::Core,
-    error::Result,
+    error::{Error, Result},
     guard::{Guard, Held},
-    types::{Claim, Name, Status, Token},
+    types::{Claim, Status, Token},
 };
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
@@ -88,7 +87,7 @@ impl Election {
     }
     /// Watches who leads.
     pub fn observe(&self) -> Observer {
-        Observer { core: self.0.core.clone(), name: self.0.name(), seen: None, newest: None }
+        Observer { options: self.0.clone(), seen: None, newest: None }
     }
 }
 
@@ -150,8 +149,7 @@ impl Claimed for Try<Term> {
 
 /// Watches an election. What it tells never goes back; terms may be skipped.
 pub struct Observer {
-    core: Arc<Core>,
-    name: Result<Name>,
+    options: Options,
     /// What was told last; `None` before the first time.
     seen: Option<Option<Token>>,
     /// The newest term that was told, also when nobody leads any more.
@@ -167,35 +165,31 @@ impl Observer {
     /// Drop it and ask again: nothing is missed but what has passed.
     pub async fn changed(&mut self) -> Result<Option<Leader>> {
         loop {
-            self.core.ready("observe")?;
-            let name = match &self.name {
-                Ok(name) => name.clone(),
-                Err(_) => {
-                    return Err(std::mem::replace(&mut self.name, Name::new(""))
-                        .err()
-                        .unwrap_or_else(|| unreachable!()));
-                }
-            };
-            let (engine, seen) = (self.core.engine().clone(), self.seen);
+            let core = &self.options.core;
+            core.ready("observe")?;
+            let (name, engine, seen) = (self.options.name()?, core.engine().clone(), self.seen);
             let look = async move {
                 match seen {
                     None => engine.inspect(&name).await,
                     Some(seen) => engine.observe(&name, seen).await,
                 }
             };
-            let leader = Leader::of(&self.core.on_runtime(look).await?);
-            // A replica that lags may tell of a term that is over (SAFETY E9).
-            let stale = |term: Token| {
-                self.newest.is_some_and(|newest| term < newest || (term == newest && self.seen == Some(None)))
+            let status = tokio::select! {
+                biased;
+                () = core.ended() => return Err(Error::closed("observe")),
+                status = core.on_runtime(look) => status?,
             };
-            match &leader {
-                Some(leader) if stale(leader.term) => {
-                    self.core.pause(Duration::from_millis(50)).await;
-                    continue;
-                }
-                Some(leader) => self.newest = Some(leader.term),
-                None => {}
+            let leader = Leader::of(&status);
+            // A replica that lags may tell of a term that is over, or know nothing yet of the newest one (SAFETY E9).
+            let stale = self.newest.is_some_and(|newest| match (&leader, status.last_token) {
+                (Some(leader), _) => leader.term < newest || (leader.term == newest && self.seen == Some(None)),
+                (None, last) => last.is_some_and(|last| last < newest),
+            });
+            if stale {
+                core.pause(Duration::from_millis(50)).await;
+                continue;
             }
+            self.newest = leader.as_ref().map(|leader| leader.term).or(self.newest);
             let now = leader.as_ref().map(|leader| leader.term);
             if self.seen.replace(now) != Some(now) {
                 return Ok(leader);
@@ -205,6 +199,6 @@ impl Observer {
 }
 impl fmt::Debug for Observer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Observer({:?}, {:?})", self.name, self.newest)
+        write!(f, "Observer({:?}, {:?})", self.options.name(), self.newest)
     }
 }

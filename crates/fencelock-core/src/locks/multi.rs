@@ -97,8 +97,8 @@ impl MultiLock {
                     Ok(Ok(one)) => held.push(one),
                     Ok(Err(in_the_way)) => busy = Some(in_the_way),
                     Err(e) => {
-                        // What this one says comes first; what cannot be given back runs out.
-                        let _ = give_back(held).await;
+                        // What this one says comes first.
+                        roll_back(held, member).await;
                         return Err(e);
                     }
                 }
@@ -107,14 +107,15 @@ impl MultiLock {
                 }
             }
             if let Some(busy) = busy {
-                let _ = give_back(held).await;
+                roll_back(held, members[0]).await;
                 return Ok(Err(busy));
             }
             // One may have been lost while it waited for the next.
             if held.iter().all(Held::is_valid) {
-                return Ok(Ok(MultiGuard { members: held }));
+                let members = held.into_iter().map(Held::hand_out).collect();
+                return Ok(Ok(MultiGuard { members }));
             }
-            let _ = give_back(held).await;
+            roll_back(held, members[0]).await;
             if patience.is_over(&members) {
                 return Ok(Err(Busy::default()));
             }
@@ -164,6 +165,14 @@ impl Patience {
             Self::None => true,
             Self::Until(end) => now() >= end,
         }
+    }
+}
+/// Gives back what nobody had, for a moment; the keepers go on with the rest.
+async fn roll_back(members: Vec<Held>, any: &Member) {
+    tokio::select! {
+        biased;
+        _ = give_back(members) => {}
+        () = any.0.core.pause(Duration::from_secs(1)) => {}
     }
 }
 /// In the other order than they were taken in. One that fails does not keep the others; the first error is told.

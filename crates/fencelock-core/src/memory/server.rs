@@ -422,9 +422,18 @@ impl State {
             return Entered::Busy(record.busy(now, sessions, None));
         };
         if next.hold != old.0 {
-            record.holders.remove(at);
-            let ttl = next.ttl;
-            return Entered::Granted(record.grant(next, now, ttl, clock));
+            let same = record.holders[at].who.claim == next.claim;
+            if !same {
+                return Entered::Busy(record.busy(now, sessions, None));
+            }
+            let gone = record.holders.remove(at).who;
+            let (ttl, note) = (next.ttl, if next.note.is_empty() { gone.note } else { next.note.clone() });
+            let token = record.grant(Claimant { note, ..next }, now, ttl, clock);
+            // Whoever let go of it knows; whoever did not is told.
+            if let Some(voice) = self.voices.get(&gone.voice) {
+                let _ = voice.send(Event::Lost { hold: gone.hold, reason: LossReason::TakenOver });
+            }
+            return Entered::Granted(token);
         }
         if lives(Mutant::DowngradeByRelease) {
             record.holders.remove(at);

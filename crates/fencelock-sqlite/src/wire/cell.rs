@@ -42,6 +42,7 @@ pub(crate) fn swap(
     value: Option<&[u8]>,
     nonce: HoldId,
 ) -> Result<OrKind<Result<Version, Versioned>>, Fault> {
+    scope.must_be_there()?;
     let nonce = nonce.to_bytes();
     if let Some(version) = scope.first(sql::WRITE, [nonce], |row| row.get(0))? {
         return Ok(Ok(Ok(Version::new(version))));

@@ -65,6 +65,7 @@ pub(crate) enum Resized {
 }
 /// Compare and set (SAFETY K4). Those who want more than there is then have no place any more, and are rung to see it.
 pub(crate) fn resize(scope: &Scope<'_>, name: &str, from: u32, to: u32) -> Result<Resized, Fault> {
+    scope.must_be_there()?;
     let Some(mut lock) = find(scope, name)? else {
         LockRow::make(scope, name, Kind::Semaphore.as_str(), to)?;
         return Ok(Resized::Done);

@@ -24,7 +24,7 @@ pub(crate) fn release(
         },
     };
     // A lease that no heartbeat renews may be over, and its row still be there.
-    let over = own.is_some_and(|own| own.fixed)
+    let over = own.is_none_or(|own| own.fixed)
         && scope.first(sql::HOLDER_OVER, (lock, hold.to_bytes(), token, scope.now), |_| Ok(()))?.is_some();
     if scope.execute(sql::HOLDER_DELETE_UNWATCHED, (lock, hold.to_bytes(), token))? == 0 {
         if scope.execute(sql::HOLDER_DELETE, (lock, hold.to_bytes(), token))? == 0 {
@@ -63,6 +63,7 @@ pub(crate) fn withdraw(scope: &Scope<'_>, name: &str, hold: HoldId) -> Result<()
 
 /// Breaks the hold with this token. Its holder is rung, so that it is told at once.
 pub(crate) fn force(scope: &Scope<'_>, name: &str, token: i64) -> Result<Released, Fault> {
+    scope.must_be_there()?;
     let Some(lock) = find(scope, name)? else { return Ok(Released::NotHeld { holder: None }) };
     let all = holders(scope, lock.id, lock.capacity)?;
     let Some(row) = all.iter().find(|row| row.token == token) else {

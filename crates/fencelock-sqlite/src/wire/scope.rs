@@ -118,6 +118,10 @@ impl<'a> Scope<'a> {
         self.effects.borrow_mut().lost.extend(missing);
         Ok(())
     }
+    /// Who has no session in it has nothing else that would notice: the file may be one that nobody else can see.
+    pub(crate) fn must_be_there(&self) -> Result<(), Fault> {
+        if self.shared.is_replaced() { Err(Fault::Replaced) } else { Ok(()) }
+    }
     pub(crate) fn granted(&self, session: i64, hold: HoldId, own: Own) -> Result<(), Fault> {
         // One stat: a client of short holds beats seldom, and must not go on in a file that nobody else can see.
         if self.shared.is_replaced() || !self.shared.grant(session, hold, own) {

@@ -124,8 +124,7 @@ WHERE lock = ?1 AND hold = ?2";
 pub(crate) const HOLDER_DELETE: &str = "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2 AND token = ?3";
 pub(crate) const HOLDER_DELETE_UNWATCHED: &str =
     "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2 AND token = ?3 AND watched = 0";
-pub(crate) const HOLDER_OVER: &str =
-    "SELECT 1 FROM fencelock_holder WHERE lock = ?1 AND hold = ?2 AND token = ?3 AND min(fixed, cap) <= ?4";
+pub(crate) const HOLDER_OVER: &str = "SELECT 1 FROM fencelock_holder WHERE lock = ?1 AND hold = ?2 AND token = ?3 AND fixed > 0 AND min(fixed, cap) <= ?4";
 pub(crate) const HOLDERS_WATCHED: &str = "UPDATE fencelock_holder SET watched = 1 WHERE lock = ?1";
 pub(crate) const HOLDER_WITHDRAW: &str = "DELETE FROM fencelock_holder WHERE lock = ?1 AND hold = ?2";
 pub(crate) const HOLDS_OF: &str = "SELECT hold FROM fencelock_holder WHERE session = ?1";
