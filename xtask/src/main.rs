@@ -1,4 +1,4 @@
-//! The project's own commands: `cargo xtask test|lint|prove`.
+//! The project's own commands: `cargo xtask test|lint|prove|simulate`.
 //!
 //! Std only, so that a fresh machine has it in seconds and no dependency of ours can break the tool that checks them.
 
@@ -13,6 +13,7 @@ mod oldest;
 mod packages;
 mod prove;
 mod rules;
+mod simulate;
 mod sources;
 mod steps;
 mod tee;
@@ -26,7 +27,12 @@ const USAGE: &str = "\
 usage: cargo xtask test [--quick]    install what the tests need, build, run every test
                                      --quick: without the oldest rusqlite that we support
        cargo xtask lint              format, clippy in every feature set, docs, licences, the rules of the workspace
-       cargo xtask prove [NAME]      the long bars in full, into docs/MEASURED.md; NAME: only targets whose name has it";
+       cargo xtask prove [NAME]      the long bars in full, into docs/MEASURED.md; NAME: only targets whose name has it
+       cargo xtask prove simulate [--from N] [--seeds M]
+                                     M seeds (1000000) from N (0), added to those of the same commit in docs/MEASURED.md
+       cargo xtask simulate [--seed N] [--from N] [--seeds M] [--mutants] [--mutant NAME --seed N]
+                                     seeded histories of the core, judged; --seed: tells one; --mutants: each rule left
+                                     out must be caught";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -43,6 +49,14 @@ fn main() -> ExitCode {
         ["test", "--quick"] => test::run(&root, test::Extent::Quick),
         ["lint"] => lint::run(&root),
         ["prove"] => prove::run(&root, ""),
+        ["prove", "simulate", ref rest @ ..] => match simulate::seeds(rest) {
+            Some((from, seeds)) => prove::seeds(&root, from, seeds),
+            None => {
+                eprintln!("{USAGE}");
+                ExitCode::from(2)
+            }
+        },
+        ["simulate", ref rest @ ..] => simulate::run(&root, rest),
         ["prove", name] if !name.starts_with('-') => prove::run(&root, name),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -69,6 +69,12 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
+/// What the page has under a title.
+pub(crate) fn kept(page: &str, title: &str) -> Option<String> {
+    let parts = page.split("\n## ").skip(1).filter_map(|part| part.split_once('\n'));
+    parts.filter(|(found, _)| found.trim() == title).map(|(_, text)| text.to_owned()).next()
+}
+
 /// The page with these sections in place of what it had under their titles; without a text the section goes.
 pub(crate) fn replace(page: &str, sections: &BTreeMap<String, Option<String>>) -> String {
     let mut all: BTreeMap<String, String> = BTreeMap::new();

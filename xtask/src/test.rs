@@ -2,7 +2,7 @@
 
 use crate::cargo::cargo;
 use crate::steps::Steps;
-use crate::{oldest, packages};
+use crate::{oldest, packages, simulate};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -24,6 +24,9 @@ pub(crate) fn run(root: &Path, extent: Extent) -> ExitCode {
     steps.command("build", with(&["--no-run"]));
     steps.command("unit, integration and end-to-end tests", with(&["--lib", "--bins", "--tests", "--examples"]));
     steps.command("documentation tests", with(&["--doc"]));
+    let (seeds, limit) = if extent == Extent::Full { ("20000", "5000") } else { ("2000", "2000") };
+    steps.command("simulated histories", simulate::command(root, &["--seeds", seeds]));
+    steps.command("mutants are caught", simulate::command(root, &["--mutants", "--limit", limit]));
     // In the workspace build the CLI switches every engine on, so only this sees a program without any.
     let bare = ["test", "--package", "fencelock", "--no-default-features", "--no-fail-fast", "--tests"];
     steps.command("facade without engines", cargo(root, bare));

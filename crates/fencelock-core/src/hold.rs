@@ -187,7 +187,9 @@ impl Hold {
         clock: Arc<dyn Clock>,
     ) -> Self {
         let trusted = trusted(grant.ttl, can);
-        let limit = request.max_hold().map_or(Moment::FAR, |d| clock.now() + d);
+        // Where a session's record ends by itself after it, two clocks measure it (SAFETY G3, G5).
+        let drift = if matches!(since, Since::Session(_)) { can.drift } else { 0.0 };
+        let limit = request.max_hold().map_or(Moment::FAR, |d| clock.now() + d.saturating_sub(d.mul_f64(drift)));
         let at_least = request.at_least();
         let at_once = at_least.is_zero() || lives(Mutant::AtLeastIgnored);
         let not_before = if at_once { Moment::ZERO } else { clock.now() + at_least };

@@ -170,7 +170,7 @@ fn a_ticket_gives_no_more_than_was_held() {
         // A hold that somebody else adopts without being given it is told.
         let guard = a.mutex("z").lock().await.unwrap();
         let status = b.inspect("z").await.unwrap();
-        let stolen = format!("{}", guard_ticket(&b, &status));
+        let stolen = guard_ticket(&b, &status);
         let thief = b.adopt(&stolen.parse().unwrap()).await.unwrap();
         within("the loss", 5 * SEC, guard.lost()).await;
         drop(thief);

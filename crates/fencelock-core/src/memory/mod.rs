@@ -259,12 +259,12 @@ impl Engine for MemoryEngine {
             };
             match answer {
                 // Core counts `max_hold` from here, the record from its grant: a caller who polls this late begins anew.
-                Ok(Entered::Granted(_))
-                    if request.max_hold().is_some() && sent_at.until(self.clock.now()) >= request.ttl() / 2 =>
+                Ok(Entered::Granted(_, ago))
+                    if request.max_hold().is_some() && ago + sent_at.until(self.clock.now()) >= request.ttl() / 2 =>
                 {
                     return Ok(Outcome::Displaced);
                 }
-                Ok(Entered::Granted(token)) => {
+                Ok(Entered::Granted(token, _)) => {
                     let sent_at = if lives(Mutant::TtlFromReply) { self.clock.now() } else { sent_at };
                     let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
                     return Ok(Outcome::Granted(self.grant(request, token, lease)));
@@ -359,7 +359,7 @@ impl Engine for MemoryEngine {
         };
         let (name, old, who) = (grant.name.clone(), (grant.hold, grant.token), self.claimant(next, session));
         match self.call(move |state, now| state.exchange(&name, old, who, ends, now)).await? {
-            Entered::Granted(token) => {
+            Entered::Granted(token, _) => {
                 let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
                 Ok(Outcome::Granted(self.grant(next, token, lease)))
             }

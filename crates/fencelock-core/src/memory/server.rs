@@ -99,7 +99,8 @@ pub(super) struct Claimant {
 }
 #[derive(Debug)]
 pub(super) enum Entered {
-    Granted(Token),
+    /// So long ago: a repeat finds what it was granted before.
+    Granted(Token, Duration),
     /// Woken through the `Notify`; the time is when the holder's lease ends.
     Queued(Busy, Arc<Notify>, Moment),
     Busy(Busy),
@@ -370,7 +371,7 @@ impl State {
         let passes = lives(Mutant::ReaderOvertakes) && who.claim == Claim::Read;
         if (record.queue.is_empty() || passes) && record.fits(who.claim) {
             let ttl = who.ttl;
-            return Entered::Granted(record.grant(who, now, ttl, clock));
+            return Entered::Granted(record.grant(who, now, ttl, clock), Duration::ZERO);
         }
         let busy = record.busy(now, sessions, Some(record.queue.len()));
         if !wait {
@@ -416,7 +417,7 @@ impl State {
         let at = record.holders.iter().position(|h| (h.who.hold, h.token) == old);
         if lives(Mutant::TicketTwice) && next.hold != old.0 && at.is_none() {
             let ttl = next.ttl;
-            return Entered::Granted(record.grant(next, now, ttl, clock));
+            return Entered::Granted(record.grant(next, now, ttl, clock), Duration::ZERO);
         }
         let Some(at) = at else {
             return Entered::Busy(record.busy(now, sessions, None));
@@ -433,18 +434,18 @@ impl State {
             if let Some(voice) = self.voices.get(&gone.voice) {
                 let _ = voice.send(Event::Lost { hold: gone.hold, reason: LossReason::TakenOver });
             }
-            return Entered::Granted(token);
+            return Entered::Granted(token, Duration::ZERO);
         }
         if lives(Mutant::DowngradeByRelease) {
             record.holders.remove(at);
             self.settled(name, now);
-            return Entered::Granted(old.1);
+            return Entered::Granted(old.1, Duration::ZERO);
         }
         let holding = &mut record.holders[at];
         (holding.who.claim, holding.until) = (next.claim, holding.until.max(now + next.ttl));
         record.changed.notify_waiters();
         self.settled(name, now);
-        Entered::Granted(old.1)
+        Entered::Granted(old.1, Duration::ZERO)
     }
     pub(super) fn resize(&mut self, name: &Name, from: u32, to: u32, now: Moment) -> Resized {
         let (record, _) = self.settled(name, now);
@@ -568,7 +569,7 @@ impl Record {
             if !lives(Mutant::ReplayWithoutRebase) || holding.until <= holding.since + GRANT_LEASE {
                 holding.until = holding.until.max(now + holding.who.ttl);
             }
-            return Some(Entered::Granted(holding.token));
+            return Some(Entered::Granted(holding.token, holding.since.until(now)));
         }
         let at = self.queue.iter().position(|waiting| waiting.who.hold == hold)?;
         self.queue[at].alive = now + SIGN_OF_LIFE;
