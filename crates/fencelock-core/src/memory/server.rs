@@ -75,6 +75,8 @@ struct Holding {
     token: Token,
     since: Moment,
     until: Moment,
+    /// Whoever it was handed to has asked for it (SAFETY G2).
+    confirmed: bool,
 }
 #[derive(Clone, Debug)]
 struct Waiting {
@@ -244,7 +246,7 @@ impl Record {
     }
     fn grant(&mut self, who: Claimant, now: Moment, lease: Duration, clock: i64) -> Token {
         let token = self.mint(who.floor, clock);
-        self.holders.push(Holding { who, token, since: now, until: now + lease });
+        self.holders.push(Holding { who, token, since: now, until: now + lease, confirmed: true });
         self.changed.notify_waiters();
         token
     }
@@ -277,6 +279,7 @@ impl Record {
             if let Some(Waiting { who, wake, .. }) = self.queue.pop_front() {
                 let lease = who.ttl.min(GRANT_LEASE);
                 self.grant(who, now, lease, clock);
+                self.holders.iter_mut().rev().take(1).for_each(|last| last.confirmed = false);
                 if !pushes.is_lost() {
                     wake.notify_one();
                 }
@@ -566,6 +569,10 @@ impl Record {
     /// in the same step (SAFETY G1).
     fn find(&mut self, hold: HoldId, now: Moment, sessions: &HashMap<SessionId, Moment>) -> Option<Entered> {
         if let Some(holding) = self.holders.iter_mut().find(|holding| holding.who.hold == hold) {
+            // From here on it is held: until now nobody knew.
+            if !std::mem::replace(&mut holding.confirmed, true) {
+                holding.since = now;
+            }
             if !lives(Mutant::ReplayWithoutRebase) || holding.until <= holding.since + GRANT_LEASE {
                 holding.until = holding.until.max(now + holding.who.ttl);
             }
