@@ -4,11 +4,12 @@ use crate::{
     clock::Moment,
     error::{Error, ErrorKind, Result},
     gate::through,
-    guard::{Guard, Held, SharedGuard},
+    guard::{Guard, Held},
     hold::{Hold, Since},
     keeper::Job,
     locks::Owner,
     mutants::{Mutant, lives},
+    shared_guard::SharedGuard,
     turns::{Entry, Turn},
     types::{Busy, Claim, Grant, Lease, LossReason, Outcome, Renewed, Request},
 };

@@ -18,6 +18,7 @@ pub mod memory;
 #[doc(hidden)]
 pub mod mutants;
 mod os;
+mod shared_guard;
 pub mod testing;
 mod ticket;
 mod turns;
@@ -32,11 +33,12 @@ pub use clock::{BootClock, Clock, Moment, TokioClock};
 pub use engine::{Cells, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::Gate;
-pub use guard::{Guard, Held, SharedGuard};
+pub use guard::{Guard, Held};
 pub use keeper::Reports;
 pub use locks::{
     Cell, Election, Leader, Member, MultiGuard, MultiLock, Mutex, Observer, Owner, RwLock, Semaphore, Term,
 };
+pub use shared_guard::SharedGuard;
 pub use ticket::Ticket;
 pub use types::{
     Busy, Capabilities, Claim, Conflict, EngineId, EngineInfo, Event, Fencing, Grant, HoldId, Holder, Identity, Kind,
