@@ -2,7 +2,8 @@
 use super::{Member, Options, options::options};
 use crate::{
     attempt::{Acquire, Try},
-    guard::{Guard, SharedGuard},
+    guard::Guard,
+    shared_guard::SharedGuard,
     types::Claim,
 };
 use std::time::Duration;

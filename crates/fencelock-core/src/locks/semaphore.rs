@@ -3,7 +3,7 @@ use super::{Member, Options, options::options};
 use crate::{
     attempt::{Acquire, Try},
     error::{Error, ErrorKind, Result},
-    guard::SharedGuard,
+    shared_guard::SharedGuard,
     types::Claim,
 };
 use std::time::Duration;
