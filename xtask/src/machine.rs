@@ -36,18 +36,28 @@ fn gibibytes(kibibytes: &str) -> Option<u64> {
     Some((number + 512 * 1024) / (1024 * 1024))
 }
 
+fn git(root: &Path, arguments: &[&str]) -> Option<String> {
+    let mut command = Command::new("git");
+    command.args(arguments).current_dir(root).stdin(Stdio::null()).stderr(Stdio::null());
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
 /// The commit, and whether the tree had changes that it does not have.
 pub(crate) fn commit(root: &Path) -> String {
-    let git = |arguments: &[&str]| {
-        let mut command = Command::new("git");
-        command.args(arguments).current_dir(root).stdin(Stdio::null()).stderr(Stdio::null());
-        let output = command.output().ok().filter(|output| output.status.success())?;
-        Some(String::from_utf8_lossy(&output.stdout).trim().to_owned())
-    };
-    let Some(commit) = git(&["rev-parse", "--short=12", "HEAD"]) else { return "none".to_owned() };
+    let Some(commit) = git(root, &["rev-parse", "--short=12", "HEAD"]) else { return "none".to_owned() };
     // What we write ourselves is no change to what was measured.
-    let changes = git(&["status", "--porcelain", "--", ".", ":!docs/MEASURED.md"]);
+    let changes = git(root, &["status", "--porcelain", "--", ".", ":!docs/MEASURED.md"]);
     if changes.is_some_and(|changes| changes.is_empty()) { commit } else { format!("{commit} with changes") }
+}
+
+/// What these folders hold, as git names it: the same in every commit that did not touch them. `None`: they have changes.
+pub(crate) fn trees(root: &Path, folders: &[&str]) -> Option<String> {
+    let mut status = vec!["status", "--porcelain", "--"];
+    status.extend(folders);
+    git(root, &status).filter(|changes| changes.is_empty())?;
+    let names = folders.iter().map(|folder| git(root, &["rev-parse", "--short=12", &format!("HEAD:{folder}")]));
+    Some(names.collect::<Option<Vec<_>>>()?.join("+"))
 }
 
 pub(crate) fn compiler(root: &Path) -> String {

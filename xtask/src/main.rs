@@ -29,7 +29,7 @@ usage: cargo xtask test [--quick]    install what the tests need, build, run eve
        cargo xtask lint              format, clippy in every feature set, docs, licences, the rules of the workspace
        cargo xtask prove [NAME]      the long bars in full, into docs/MEASURED.md; NAME: only targets whose name has it
        cargo xtask prove simulate [--from N] [--seeds M]
-                                     M seeds (1000000) from N (0), added to those of the same commit in docs/MEASURED.md
+                                     M seeds (1000000) from N (0), added to those of the same code in docs/MEASURED.md
        cargo xtask simulate [--seed N] [--from N] [--seeds M] [--mutants] [--mutant NAME --seed N]
                                      seeded histories of the core, judged; --seed: tells one; --mutants: each rule left
                                      out must be caught";

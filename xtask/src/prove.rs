@@ -77,25 +77,26 @@ fn prove(root: &Path, target: &Target) -> Result<(), String> {
     }
 }
 
-/// Simulated seeds, a part of them at a time: those of the same commit add up, for a million take hours.
+/// Simulated seeds, a part of them at a time: those of the same code add up, for a million take hours.
 pub(crate) fn seeds(root: &Path, from: u64, seeds: u64) -> ExitCode {
     let mut steps = Steps::new();
     steps.step(simulate::TITLE, || {
         let commit = machine::commit(root);
+        let code = machine::trees(root, &simulate::CODE).unwrap_or_else(|| commit.clone());
+        let bar = format!("simulation: seeds of the code {code} without a breach, all runs");
         let page = fs::read_to_string(root.join("docs").join("MEASURED.md")).unwrap_or_default();
         let mut command = simulate::command(root, &["--from", &from.to_string(), "--seeds", &seeds.to_string()]);
         let spelled = spell(&command);
         let ran = tee(&mut command)?;
         let (mut figures, _) = figures(&ran.output);
-        let before = kept(&page, simulate::TITLE).filter(|text| text.contains(&format!("commit {commit},")));
-        let before = before.as_deref().and_then(ranges).unwrap_or_default();
+        let before = kept(&page, simulate::TITLE).and_then(|text| ranges(&text, &bar)).unwrap_or_default();
         // What failed is not added to what was right.
         if ran.failure.is_none() {
             let all = simulate::joined(&before, from, seeds);
             let many: u64 = all.iter().map(|(from, to)| to - from).sum();
             let spelled: Vec<String> = all.iter().map(|(from, to)| format!("{from}..{to}")).collect();
             figures.push(Figure {
-                bar: SEEDS.to_owned(),
+                bar,
                 figure: format!("{many}: {}", spelled.join(" ")),
                 limit: format!("{} in a recorded run", simulate::RECORDED),
                 missed: false,
@@ -114,10 +115,9 @@ pub(crate) fn seeds(root: &Path, from: u64, seeds: u64) -> ExitCode {
     });
     steps.finish()
 }
-const SEEDS: &str = "simulation: seeds of this commit without a breach, all runs";
-/// The seeds that a section counts.
-fn ranges(section: &str) -> Option<String> {
-    let line = section.lines().find(|line| line.contains(SEEDS))?;
+/// The seeds that a section counts under this bar.
+fn ranges(section: &str, bar: &str) -> Option<String> {
+    let line = section.lines().find(|line| line.contains(bar))?;
     let figure = line.split(" | ").nth(1)?;
     Some(figure.split_once(": ")?.1.to_owned())
 }

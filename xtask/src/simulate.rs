@@ -11,6 +11,8 @@ const PROGRAM: [&str; 9] =
 
 /// What `cargo xtask prove` adds up over its runs.
 pub(crate) const TITLE: &str = "fencelock-simulation seeds";
+/// What a seed runs: the same seed of the same code is the same history.
+pub(crate) const CODE: [&str; 2] = ["crates/fencelock-core/src", "crates/fencelock-simulation/src"];
 /// How many seeds a recorded run has.
 pub(crate) const RECORDED: u64 = 1_000_000;
 
@@ -44,7 +46,7 @@ pub(crate) fn seeds(arguments: &[&str]) -> Option<(u64, u64)> {
     rest.is_empty().then_some((from, seeds))
 }
 
-/// The ranges of seeds that were run of one state of the tree, joined where they touch: `0..20000 60000..80000`.
+/// The ranges of seeds that were run of the same code, joined where they touch: `0..20000 60000..80000`.
 pub(crate) fn joined(before: &str, from: u64, seeds: u64) -> Vec<(u64, u64)> {
     let parse = |range: &str| {
         let (from, to) = range.split_once("..")?;

@@ -9,6 +9,7 @@ use crate::{
     keeper::Job,
     locks::Owner,
     mutants::{Mutant, lives},
+    pauses::Pauses,
     shared_guard::SharedGuard,
     turns::{Entry, Turn},
     types::{Busy, Claim, Grant, Lease, LossReason, Outcome, Renewed, Request},
@@ -408,7 +409,7 @@ async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> 
 /// same hold id: withdrawn it would be gone for good.
 async fn ask(core: &Core, request: &Request, ticket: Option<&Grant>) -> Result<Outcome> {
     let Some(ticket) = ticket else { return core.engine().acquire(request).await };
-    let mut pause = Duration::from_millis(5);
+    let mut pauses = Pauses::short();
     loop {
         match core.engine().exchange(ticket, request).await {
             Err(e) if e.is_temporary() && !request.is_stopped() => {}
@@ -417,9 +418,8 @@ async fn ask(core: &Core, request: &Request, ticket: Option<&Grant>) -> Result<O
         tokio::select! {
             biased;
             () = request.stopped() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pauses.next()) => {}
         }
-        pause = (pause * 2).min(LAST_REPLY);
     }
 }
 async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ticket: Option<&Grant>) -> Answer {

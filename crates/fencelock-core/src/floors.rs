@@ -1,9 +1,7 @@
 //! The highest tokens that this client has seen, sent along so that tokens rise even over an engine's lost data (SAFETY T1).
 use crate::types::{Grant, Name, Token};
-use std::{
-    collections::HashMap,
-    sync::{Mutex, PoisonError},
-};
+use foldhash::HashMap;
+use std::sync::{Mutex, PoisonError};
 
 /// Above this many names the table starts anew: the server's time, which is kept, covers what is forgotten unless the token
 /// ran ahead of it.

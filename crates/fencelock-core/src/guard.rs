@@ -6,6 +6,7 @@ use crate::{
     hold::{Hold, Leave, Life, Way},
     keeper::{Job, Keeper},
     locks::Owner,
+    pauses::Pauses,
     shared_guard::SharedGuard,
     ticket::Ticket,
     types::{Claim, HoldId, LossReason, Name, Outcome, Released, Renewed, Token},
@@ -348,11 +349,8 @@ impl Held {
         if let Life::Lost(_) = self.hold.life() {
             return Err(self.lost_error("release"));
         }
-        let mut repeated = false;
+        let (mut repeated, mut pauses) = (false, Pauses::short());
         loop {
-            // "Not held" in answer to a repeat that was sent while the hold was good: the first one did it, and its reply was
-            // lost (SAFETY G4).
-            let good = self.hold.is_valid();
             let grant = self.hold.grant_now();
             let answer = tokio::select! {
                 biased;
@@ -360,12 +358,13 @@ impl Held {
                 () = self.hold.until(|life| life.is_over().then_some(())) => return Err(self.lost_error("release")),
             };
             match answer {
-                Err(e) if e.is_temporary() && good => {
+                Err(e) if e.is_temporary() && self.hold.is_valid() => {
                     repeated = true;
-                    tokio::time::sleep(Duration::from_millis(5)).await;
+                    tokio::time::sleep(pauses.next()).await;
                 }
                 Err(e) => return Err(e),
-                Ok(Released::NotHeld { holder }) if !(repeated && good) => {
+                // In answer to a repeat, and while the hold is good: the first one did it, and its reply was lost (SAFETY G4).
+                Ok(Released::NotHeld { holder }) if !(repeated && self.hold.is_valid()) => {
                     self.over(Life::Lost(LossReason::TakenOver));
                     let gone = Error::new(ErrorKind::NotHeld, "release", "the lock was lost before");
                     let gone = gone.with("name", self.name());
@@ -426,6 +425,7 @@ async fn extend(core: &Core, hold: &Hold, d: Duration) -> Result<()> {
 /// One renewal by `ttl`, asked until it is answered or the validity ends.
 async fn renew_once(core: &Core, hold: &Hold, ttl: Duration, operation: &'static str) -> Result<()> {
     let grant = [crate::Grant { ttl, ..hold.grant_now().into_owned() }];
+    let mut pauses = Pauses::short();
     loop {
         if !hold.is_valid() {
             return Err(lost_error(hold, operation));
@@ -445,13 +445,13 @@ async fn renew_once(core: &Core, hold: &Hold, ttl: Duration, operation: &'static
                 return Err(lost_error(hold, operation));
             }
             Err(e) if !e.is_temporary() => return Err(e),
-            Ok(Some(Renewed::Unknown) | None) | Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Ok(Some(Renewed::Unknown) | None) | Err(_) => tokio::time::sleep(pauses.next()).await,
         }
     }
 }
 /// The claim becomes `Read` in the engine, under the same hold id and token: asked until it is answered or the hold is lost.
 pub(crate) async fn downgrade(keeper: &Keeper, hold: &Hold) -> Result<()> {
-    let next = hold.as_reader();
+    let (next, mut pauses) = (hold.as_reader(), Pauses::short());
     loop {
         if !hold.is_valid() {
             return Err(lost_error(hold, "downgrade"));
@@ -471,7 +471,7 @@ pub(crate) async fn downgrade(keeper: &Keeper, hold: &Hold) -> Result<()> {
                 return Err(lost_error(hold, "downgrade"));
             }
             Err(e) if !e.is_temporary() => return Err(e),
-            Err(_) => tokio::time::sleep(Duration::from_millis(5)).await,
+            Err(_) => tokio::time::sleep(pauses.next()).await,
         }
     }
 }

@@ -18,6 +18,7 @@ pub mod memory;
 #[doc(hidden)]
 pub mod mutants;
 mod os;
+mod pauses;
 mod shared_guard;
 pub mod testing;
 mod ticket;

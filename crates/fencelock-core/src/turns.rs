@@ -1,8 +1,9 @@
 //! The queue inside the process: of the tasks that want the same thing of the same name one is at the engine at a time
 //! (SAFETY K2), first come, first served.
 use crate::types::{Claim, Name};
+use foldhash::HashMap;
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry as Place},
+    collections::{VecDeque, hash_map::Entry as Place},
     fmt,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,

@@ -2,7 +2,8 @@
 //! the count is exact when tasks are cancelled half-way (SAFETY A4).
 //!
 //! Planted to see it red: the first guard that leaves releases; a name that is not forgotten when nobody is inside any more;
-//! `enter` without the look at the validity; a last writer that is dropped and keeps the readers out.
+//! `enter` without the look at the validity; a last writer that is dropped and keeps the readers out; one who comes while another
+//! one is at the slot is told `Busy`.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -39,6 +40,28 @@ fn tasks_and_threads_of_one_owner_share_a_hold_and_others_queue() {
             "nothing is left of the name: {me:?} {other:?}"
         );
     });
+}
+
+#[test]
+fn an_owner_that_has_it_is_never_told_that_it_is_busy() {
+    let server = server();
+    let a = client(lease(&server));
+    let me = a.owner();
+    let outer = block_on(a.mutex("x").reentrant(&me).lock()).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let (mutex, me) = (a.mutex("x").reentrant(&me), me.clone());
+            std::thread::spawn(move || {
+                for round in 0..2_000 {
+                    let inner = block_on(mutex.try_lock()).unwrap();
+                    assert!(inner.is_ok(), "round {round}: {inner:?}");
+                    assert!(me.entries("x") >= 2, "round {round}");
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    assert_eq!(outer.entries(), 1);
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::{
     guard::downgrade,
     hold::{Hold, Life},
     mutants::{Mutant, lives},
+    pauses::Pauses,
     types::{LossReason, Request},
 };
 use std::{
@@ -116,7 +117,7 @@ impl Keeper {
     }
     async fn attend(self: Arc<Self>) {
         let reports = Reports(self.clone());
-        let mut pause = Duration::from_millis(10);
+        let mut pauses = Pauses::long();
         loop {
             let started = self.clock.now();
             if let Err(e) = self.engine.run(&reports).await
@@ -124,9 +125,10 @@ impl Keeper {
             {
                 return;
             }
-            let long_run = started.until(self.clock.now()) > Duration::from_secs(10);
-            pause = if long_run { Duration::from_millis(10) } else { (pause * 2).min(Duration::from_secs(1)) };
-            sleep(pause).await;
+            if started.until(self.clock.now()) > Duration::from_secs(10) {
+                pauses = Pauses::long();
+            }
+            sleep(pauses.next()).await;
             reports.send(crate::Event::Recheck);
         }
     }
@@ -179,7 +181,7 @@ impl Keeper {
         self.insist(enough, || self.engine.withdraw(request)).await;
     }
     async fn insist<'a, T>(&self, enough: impl Fn() -> bool, call: impl Fn() -> Call<'a, T>) {
-        let mut pause = Duration::from_millis(10);
+        let mut pauses = Pauses::long();
         loop {
             match timeout(CALL, call()).await {
                 Ok(Ok(_)) => return,
@@ -187,8 +189,7 @@ impl Keeper {
                 _ if enough() => return,
                 _ => {}
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(CALL);
+            sleep(pauses.next()).await;
         }
     }
 }

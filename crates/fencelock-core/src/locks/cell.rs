@@ -3,6 +3,7 @@ use super::Options;
 use crate::{
     engine::{Cells, Engine},
     error::{Error, ErrorKind, Result},
+    pauses::Pauses,
     types::{Conflict, HoldId, Name, Version, Versioned},
 };
 use std::{sync::Arc, time::Duration};
@@ -89,15 +90,14 @@ impl Cell {
     /// If dropped it may or may not have been written, once at most.
     pub async fn update<V: Into<Vec<u8>>>(&self, mut f: impl FnMut(Option<&[u8]>) -> V) -> Result<Versioned> {
         let mut before = self.load().await?;
-        let mut pause = Duration::from_millis(1);
+        let mut pauses = Pauses::new(Duration::from_millis(1), LONGEST_PAUSE);
         loop {
             let value: Arc<[u8]> = f(before.value.as_deref()).into().into();
             if let Ok(version) = self.write(before.version, Some(value.clone())).await? {
                 return Ok(Versioned { version, value: Some(value) });
             }
             // Others go on meanwhile: it is loaded anew.
-            self.0.core.pause(pause.mul_f64(fastrand::f64())).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            self.0.core.pause(pauses.next().mul_f64(fastrand::f64())).await;
             before = self.load().await?;
         }
     }
@@ -112,6 +112,7 @@ impl Cell {
         let write = async move {
             let ends = core.keeper().clock.now() + PATIENCE;
             let cells = cells(&*engine)?;
+            let mut pauses = Pauses::short();
             loop {
                 let sent = cells.compare_exchange(&name, expected, value.clone(), nonce);
                 let rest = core.keeper().clock.now().until(ends);
@@ -119,7 +120,7 @@ impl Cell {
                     Ok(Ok(answer)) => return Ok(answer),
                     Ok(Err(e)) if !e.is_temporary() => return Err(e),
                     Ok(Err(_)) | Err(_) if core.keeper().clock.now() < ends => {
-                        tokio::time::sleep(Duration::from_millis(5)).await;
+                        tokio::time::sleep(pauses.next()).await;
                     }
                     Ok(Err(_)) | Err(_) => {
                         let mute = Error::new(ErrorKind::Ambiguous, "cell", "the engine does not answer");

@@ -13,7 +13,7 @@ use std::{
     fmt,
     sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
 };
-use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
+use tokio::sync::Mutex as AsyncMutex;
 
 /// Somebody who may lock again what he has locked: a handle that is passed along, since tasks move between threads and a thread's
 /// id means nothing. Clones are the same owner. It belongs to its client: see [`Client::owner`](crate::Client::owner).
@@ -40,7 +40,22 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 pub struct Owner(Arc<Inner>);
 struct Inner {
     core: Weak<Core>,
-    slots: Mutex<HashMap<Name, Arc<AsyncMutex<Weak<Hold>>>>>,
+    slots: Mutex<HashMap<Name, Arc<Slot>>>,
+}
+/// What an owner has of one name.
+#[derive(Debug, Default)]
+struct Slot {
+    hold: Mutex<Weak<Hold>>,
+    /// One of its tasks at a time gets a hold: the others find what it got.
+    turn: AsyncMutex<()>,
+}
+impl Slot {
+    fn hold(&self) -> Option<Arc<Hold>> {
+        self.hold.lock().unwrap_or_else(PoisonError::into_inner).upgrade()
+    }
+    fn set(&self, hold: &Arc<Hold>) {
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(hold);
+    }
 }
 
 impl Owner {
@@ -50,8 +65,7 @@ impl Owner {
     /// How many guards it has on this name now.
     pub fn entries(&self, name: &str) -> u32 {
         let Ok(name) = Name::new(name) else { return 0 };
-        let slot = self.slots().get(&name).cloned();
-        let hold = slot.and_then(|slot| slot.try_lock().ok().and_then(|inside| inside.upgrade()));
+        let hold = self.slots().get(&name).and_then(|slot| slot.hold());
         hold.map_or(0, |hold| hold.entries())
     }
     pub(crate) fn check(&self, core: &Arc<Core>) -> crate::Result<()> {
@@ -61,82 +75,92 @@ impl Owner {
         let other = Error::new(ErrorKind::InvalidConfig, "lock", "the owner belongs to another client");
         Err(other.hint("an owner enters locks of the client that made it: client.owner()"))
     }
-    fn slots(&self) -> MutexGuard<'_, HashMap<Name, Arc<AsyncMutex<Weak<Hold>>>>> {
+    fn slots(&self) -> MutexGuard<'_, HashMap<Name, Arc<Slot>>> {
         self.0.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// Enters the hold that it has, or gets one. One of its tasks at a time: the others find what it got.
+    /// Enters the hold that it has, or gets one.
     pub(crate) async fn enter(self, core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> Answer {
-        // Dropped after the slot: then it can see that nobody else has it.
-        let mut inside = Inside { owner: &self, name: request.name(), slot: None };
-        let slot = self.slots().entry(request.name().clone()).or_default().clone();
-        inside.slot = slot.clone().try_lock_owned().ok();
-        if inside.slot.is_none() {
-            let busy = |request: &Request| {
-                request.settle();
-                Ok(Err(request.last_report().unwrap_or_default()))
-            };
-            if !request.wait() {
-                return busy(request);
-            }
-            request.queued(Busy::default());
-            tokio::select! {
-                biased;
-                () = request.stopped() => return busy(request),
-                got = slot.lock_owned() => inside.slot = Some(got),
-                () = core.nap(deadline) => return busy(request),
-            }
-        } else {
-            drop(slot);
+        let inside = Inside::new(&self, request.name());
+        if let Some(answer) = self.enter_again(core, request, &inside.slot) {
+            return answer;
         }
-        let known = inside.slot.as_ref().and_then(|slot| slot.upgrade());
-        if let Some(hold) = known {
-            let (has, wants) = (hold.grant.claim.kind(), request.claim().kind());
-            if hold.is_valid() && has != wants {
-                request.settle();
-                return Err(request.other_kind(has));
-            }
-            match hold.enter(request.claim()) {
-                Enter::In => {
-                    let held = Held::again(core.clone(), hold, request.claim(), self.clone());
-                    // Taken back meanwhile: it drops here, and leaves again.
-                    let answer = if request.settle() { Ok(held) } else { Err(Busy::default()) };
-                    return Ok(answer);
+        let busy = || {
+            request.settle();
+            Ok(Err(request.last_report().unwrap_or_default()))
+        };
+        // Dropped before `inside`, which then can see that nobody else has the slot.
+        let _turn = match inside.slot.turn.try_lock() {
+            Ok(turn) => turn,
+            Err(_) if !request.wait() => return busy(),
+            Err(_) => {
+                request.queued(Busy::default());
+                tokio::select! {
+                    biased;
+                    () = request.stopped() => return busy(),
+                    turn = inside.slot.turn.lock() => turn,
+                    () = core.nap(deadline) => return busy(),
                 }
-                Enter::Shared => {
-                    request.settle();
-                    let upgrade =
-                        Error::new(ErrorKind::Unsupported, "lock", "its owner reads, and would wait for itself");
-                    return Err(upgrade.with("name", request.name()).hint("release the read guard, then write"));
-                }
-                Enter::Over => {}
             }
+        };
+        // The one before may have got it.
+        if let Some(answer) = self.enter_again(core, request, &inside.slot) {
+            return answer;
         }
         let mut answer = enter(core, request, deadline).await;
-        if let (Ok(Ok(held)), Some(slot)) = (&mut answer, &mut inside.slot) {
-            **slot = Arc::downgrade(held.owned_by(self.clone()));
+        if let Ok(Ok(held)) = &mut answer {
+            inside.slot.set(held.owned_by(self.clone()));
         }
         answer
+    }
+    /// `None`: there is nothing to enter, it is acquired.
+    fn enter_again(&self, core: &Arc<Core>, request: &Request, slot: &Slot) -> Option<Answer> {
+        let hold = slot.hold()?;
+        let (has, wants) = (hold.grant.claim.kind(), request.claim().kind());
+        if hold.is_valid() && has != wants {
+            request.settle();
+            return Some(Err(request.other_kind(has)));
+        }
+        match hold.enter(request.claim()) {
+            Enter::In => {
+                let held = Held::again(core.clone(), hold, request.claim(), self.clone());
+                // Taken back meanwhile: it drops here, and leaves again.
+                Some(if request.settle() { Ok(Ok(held)) } else { Ok(Err(Busy::default())) })
+            }
+            Enter::Shared => {
+                request.settle();
+                let upgrade = Error::new(ErrorKind::Unsupported, "lock", "its owner reads, and would wait for itself");
+                Some(Err(upgrade.with("name", request.name()).hint("release the read guard, then write")))
+            }
+            Enter::Over => None,
+        }
     }
     /// Forgets a name that it has nothing of any more.
     pub(crate) fn tidy(&self, name: &Name) {
         let mut slots = self.slots();
-        let Some(slot) = slots.get(name) else { return };
-        let unused = Arc::strong_count(slot) == 1
-            && slot.try_lock().is_ok_and(|hold| hold.upgrade().is_none_or(|hold| hold.entries() == 0));
-        if unused {
+        // Under this mutex nobody new gets hold of it.
+        let unused =
+            |slot: &Arc<Slot>| Arc::strong_count(slot) == 1 && slot.hold().is_none_or(|hold| hold.entries() == 0);
+        if slots.get(name).is_some_and(unused) {
             slots.remove(name);
         }
     }
 }
-/// The right to look at the hold of a name, and to get one.
+/// One who is at the slot of a name.
 struct Inside<'a> {
     owner: &'a Owner,
     name: &'a Name,
-    slot: Option<OwnedMutexGuard<Weak<Hold>>>,
+    slot: Arc<Slot>,
+}
+impl<'a> Inside<'a> {
+    fn new(owner: &'a Owner, name: &'a Name) -> Self {
+        let slot = owner.slots().entry(name.clone()).or_default().clone();
+        Self { owner, name, slot }
+    }
 }
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.slot = None;
+        // Gone from it before anybody counts.
+        self.slot = Arc::default();
         self.owner.tidy(self.name);
     }
 }
