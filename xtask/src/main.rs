@@ -25,7 +25,7 @@ use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask test [--quick]    install what the tests need, build, run every test
-                                     --quick: without the oldest rusqlite that we support
+                                     --quick: fewer seeds, and without the oldest rusqlite
        cargo xtask lint              format, clippy in every feature set, docs, licences, the rules of the workspace
        cargo xtask prove [NAME]      the long bars in full, into docs/MEASURED.md; NAME: only targets whose name has it
        cargo xtask prove simulate [--from N] [--seeds M]

@@ -82,26 +82,28 @@ pub(crate) fn seeds(root: &Path, from: u64, seeds: u64) -> ExitCode {
     let mut steps = Steps::new();
     steps.step(simulate::TITLE, || {
         let commit = machine::commit(root);
-        let code = machine::trees(root, &simulate::CODE).unwrap_or_else(|| commit.clone());
-        let bar = format!("simulation: seeds of the code {code} without a breach, all runs");
+        // Code that no commit has is nobody's: its seeds are not added up.
+        let code = machine::trees(root, &simulate::CODE);
+        let bar = format!(
+            "simulation: seeds of the code {} without a breach, all runs",
+            code.as_deref().unwrap_or("with changes")
+        );
         let page = fs::read_to_string(root.join("docs").join("MEASURED.md")).unwrap_or_default();
         let mut command = simulate::command(root, &["--from", &from.to_string(), "--seeds", &seeds.to_string()]);
         let spelled = spell(&command);
         let ran = tee(&mut command)?;
         let (mut figures, _) = figures(&ran.output);
-        let before = kept(&page, simulate::TITLE).and_then(|text| ranges(&text, &bar)).unwrap_or_default();
-        // What failed is not added to what was right.
-        if ran.failure.is_none() {
-            let all = simulate::joined(&before, from, seeds);
-            let many: u64 = all.iter().map(|(from, to)| to - from).sum();
-            let spelled: Vec<String> = all.iter().map(|(from, to)| format!("{from}..{to}")).collect();
-            figures.push(Figure {
-                bar,
-                figure: format!("{many}: {}", spelled.join(" ")),
-                limit: format!("{} in a recorded run", simulate::RECORDED),
-                missed: false,
-            });
-        }
+        let before = code.and_then(|_| ranges(&kept(&page, simulate::TITLE)?, &bar)).unwrap_or_default();
+        // What failed is not added to what was right, and takes nothing of it away.
+        let all = simulate::joined(&before, (ran.failure.is_none()).then_some((from, seeds)));
+        let many: u64 = all.iter().map(|(from, to)| to - from).sum();
+        let ranges: Vec<String> = all.iter().map(|(from, to)| format!("{from}..{to}")).collect();
+        figures.push(Figure {
+            bar,
+            figure: format!("{many}: {}", ranges.join(" ")),
+            limit: format!("{} in all runs", simulate::RECORDED),
+            missed: many < simulate::RECORDED,
+        });
         let origin = Origin {
             command: &spelled,
             commit: &commit,
@@ -144,7 +146,7 @@ fn targets(root: &Path) -> Result<Vec<Target>, String> {
         }
         let mut test = |title: String, selection: &[&str]| {
             let fixed = ["test", "--release", "--package", &package, "--all-features"];
-            // One thread: two bars at once would measure each other. The suite's trials assert no times, and are many.
+            // One thread: two bars at once would measure each other. The suite has its own number: its trials wait a lot.
             let run = ["--", "--nocapture", "--test-threads=1"];
             let run = if title == "fencelock-conformance test suite" { &run[..1] } else { &run[..] };
             let arguments = fixed.iter().chain(selection).chain(run).map(|&argument| argument.to_owned()).collect();
@@ -165,6 +167,8 @@ fn targets(root: &Path) -> Result<Vec<Target>, String> {
             targets.push(Target { title: format!("{package} bench {name}"), arguments });
         }
     }
+    let mutants = simulate::PROGRAM.iter().chain(&["--mutants"]).map(|&argument| argument.to_owned());
+    targets.push(Target { title: "fencelock-simulation mutants".to_owned(), arguments: mutants.collect() });
     Ok(targets)
 }
 

@@ -6,7 +6,7 @@ use crate::steps::run as run_command;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-const PROGRAM: [&str; 9] =
+pub(crate) const PROGRAM: [&str; 9] =
     ["run", "--quiet", "--package", "fencelock-simulation", "--features", "mutants", "--profile", "simulation", "--"];
 
 /// What `cargo xtask prove` adds up over its runs.
@@ -47,13 +47,13 @@ pub(crate) fn seeds(arguments: &[&str]) -> Option<(u64, u64)> {
 }
 
 /// The ranges of seeds that were run of the same code, joined where they touch: `0..20000 60000..80000`.
-pub(crate) fn joined(before: &str, from: u64, seeds: u64) -> Vec<(u64, u64)> {
+pub(crate) fn joined(before: &str, more: Option<(u64, u64)>) -> Vec<(u64, u64)> {
     let parse = |range: &str| {
         let (from, to) = range.split_once("..")?;
         Some((from.parse().ok()?, to.parse().ok()?))
     };
     let mut all: Vec<(u64, u64)> = before.split_whitespace().filter_map(parse).collect();
-    all.push((from, from + seeds));
+    all.extend(more.map(|(from, seeds)| (from, from + seeds)));
     all.sort_unstable();
     let mut joined: Vec<(u64, u64)> = Vec::new();
     for (from, to) in all {
@@ -71,10 +71,10 @@ mod tests {
 
     #[test]
     fn ranges_join_and_none_counts_twice() {
-        assert_eq!(joined("", 0, 10), [(0, 10)]);
-        assert_eq!(joined("0..10", 10, 10), [(0, 20)]);
-        assert_eq!(joined("0..10 30..40", 5, 10), [(0, 15), (30, 40)]);
-        assert_eq!(joined("0..10 what", 0, 10), [(0, 10)]);
+        assert_eq!(joined("", Some((0, 10))), [(0, 10)]);
+        assert_eq!(joined("0..10", Some((10, 10))), [(0, 20)]);
+        assert_eq!(joined("0..10 30..40", Some((5, 10))), [(0, 15), (30, 40)]);
+        assert_eq!(joined("0..10 what", None), [(0, 10)]);
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Stopping a client as SIGSTOP, a debugger or a paused virtual machine stops its process: for simulations.
+use fastrand::Rng;
 use std::{
     future::{Future, poll_fn},
     pin::pin,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     task::{Poll, Waker},
 };
 
@@ -28,31 +29,49 @@ pub struct Gate(Arc<Mutex<State>>);
 struct State {
     shut: bool,
     waiting: Vec<Waker>,
+    order: Option<Rng>,
 }
 impl Gate {
+    /// Who is ready now and then lets the others go first, as the seed says: an executor runs what is ready in the order in which
+    /// it was woken, and code must not rely on that.
+    #[must_use]
+    pub fn shuffled(self, seed: u64) -> Self {
+        self.state().order = Some(Rng::with_seed(seed));
+        self
+    }
     /// Stops what goes through it.
     pub fn shut(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).shut = true;
+        self.state().shut = true;
     }
     /// Lets it go on.
     pub fn open(&self) {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state();
         state.shut = false;
         let waiting = std::mem::take(&mut state.waiting);
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
     }
-    fn is_open(&self, waker: &Waker) -> bool {
-        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+    /// If not it is woken when its time has come.
+    fn may_go(&self, waker: &Waker) -> bool {
+        let mut state = self.state();
         if state.shut {
             state.waiting.push(waker.clone());
+            return false;
         }
-        !state.shut
+        let waits = state.order.as_mut().is_some_and(|order| order.u8(0..4) == 0);
+        drop(state);
+        if waits {
+            waker.wake_by_ref();
+        }
+        !waits
+    }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// `future`, polled only while the gate is open.
     pub async fn through<F: Future>(self, future: F) -> F::Output {
         let mut future = pin!(future);
-        poll_fn(|cx| if self.is_open(cx.waker()) { future.as_mut().poll(cx) } else { Poll::Pending }).await
+        poll_fn(|cx| if self.may_go(cx.waker()) { future.as_mut().poll(cx) } else { Poll::Pending }).await
     }
 }
 

@@ -202,7 +202,7 @@ fn process(id: u8, node: Node, plan: &Plan, time: Time, server: &Arc<MemoryServe
         engine = Arc::new(chaos.delay(Duration::from_nanos((plan.delay / 2).min(50 * MS))));
     }
     let line = Arc::new(Line::new(engine, node.breaks, node.quiet));
-    let gate = Gate::default();
+    let gate = Gate::default().shuffled(rng.u64(..));
     let builder = Client::builder(line.clone()).clock(clock).keeper_here().gate(gate.clone());
     let client = builder.seed(node.seed).build().unwrap_or_else(|error| panic!("{error}"));
     Process { id, node, client, gate, line }
