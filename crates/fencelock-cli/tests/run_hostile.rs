@@ -292,7 +292,7 @@ fn nobody(place: &Place, rest: &str) -> Command {
 fn a_job_with_other_rights_keeps_the_lock_and_is_named() {
     let place = Place::on_disk();
     if !takes_other_rights(&place) {
-        return println!("skipped: it takes root and a file system where programs may take other rights");
+        return common::cannot_run("it takes root and a file system where programs may take other rights");
     }
     let stubborn = "run --ttl 1s --max-hold 200ms --grace 50ms x -- ./rights 2500";
     let mut holder = start(nobody(&place, stubborn).stderr(Stdio::piped()));
@@ -312,7 +312,7 @@ fn a_job_with_other_rights_keeps_the_lock_and_is_named() {
 fn a_standard_error_that_nobody_reads_holds_up_no_minder() {
     let place = Place::on_disk();
     if !takes_other_rights(&place) {
-        return println!("skipped: it takes root and a file system where programs may take other rights");
+        return common::cannot_run("it takes root and a file system where programs may take other rights");
     }
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     std::io::Write::write_all(&mut writer, &[b'x'; 65536]).expect("a full pipe");
@@ -342,7 +342,7 @@ fn a_disk_that_is_full() {
     let root = rustix::process::geteuid().is_root();
     let mounted = root && finish(&mut bash(&place, "mkdir small && mount -t tmpfs -o size=600k none small")).0 == 0;
     if !mounted {
-        return println!("skipped: no file system of its own to be had");
+        return common::cannot_run("no file system of its own to be had");
     }
     let _mounted = Mounted(&place);
     let url = format!("sqlite:{}", place.path("small/locks.db").display());

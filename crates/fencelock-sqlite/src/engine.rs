@@ -5,7 +5,7 @@ use crate::{
     keeper::{Keeper, Order, Turned},
     session::{Refusal, Shared, nanos, public},
     wire::{
-        acquire::{Entered, Won, enter},
+        acquire::{Entered, Won, enter, refuse},
         cell,
         exchange::{Exchanged, Resized, downgrade, resize},
         look::{inspect, list},
@@ -100,13 +100,13 @@ impl SqliteEngine {
         fault.tell(operation, &self.shared.database)
     }
     /// The session, once it is open. The keeper tries for some seconds, and then says why there is none.
-    async fn session(&self) -> Result<i64> {
+    async fn session(&self, operation: &'static str) -> Result<i64> {
         let mut opened = self.shared.opened.subscribe();
         let state = opened.wait_for(Option::is_some).await.map(|state| state.clone());
         match state {
             Ok(Some(Ok(session))) => Ok(session),
-            Ok(Some(Err(Refusal { kind, why }))) => Err(Error::new(kind, "lock", why)),
-            _ => Err(self.fault("lock", Fault::Closed)),
+            Ok(Some(Err(Refusal { kind, why }))) => Err(Error::new(kind, operation, why)),
+            _ => Err(self.fault(operation, Fault::Closed)),
         }
     }
     fn granted(&self, request: &Request, session: i64, won: Won) -> Result<Outcome> {
@@ -167,9 +167,15 @@ impl Engine for SqliteEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         let session = tokio::select! {
-            session = self.session() => session?,
+            session = self.session("lock") => session?,
             () = request.stopped() => return Ok(Outcome::Busy(Busy::default())),
         };
+        if !request.wait() {
+            let wish = request.clone();
+            if let Ok(Some(busy)) = self.worker.read(move |scope| refuse(scope, &wish)).await {
+                return Ok(Outcome::Busy(busy));
+            }
+        }
         let wish = request.clone();
         match self.worker.write(move |scope| enter(scope, &wish, session)).await {
             Ok(Entered::Granted(won)) => self.granted(request, session, won),
@@ -214,7 +220,7 @@ impl Engine for SqliteEngine {
         if next.claim() != Claim::Read {
             return refuse("a hold can only become a reader's");
         }
-        let session = self.session().await?;
+        let session = self.session("downgrade").await?;
         let (old, wish) = (grant.clone(), next.clone());
         match self.worker.write(move |scope| downgrade(scope, &old, &wish, session)).await {
             Ok(Exchanged::Granted(won)) => self.granted(next, session, won),
@@ -245,6 +251,7 @@ impl Engine for SqliteEngine {
         answer.map_err(|fault| self.fault("list", fault))
     }
     async fn observe(&self, name: &Name, seen: Option<Token>) -> Result<Status> {
+        self.session("observe").await?;
         let (reply, rx) = oneshot::channel();
         self.order(Order::Observe { name: name.clone(), seen, reply }, rx, "observe").await
     }

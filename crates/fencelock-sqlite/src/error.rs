@@ -1,17 +1,21 @@
 //! SQLite's errors in the library's words.
 use fencelock_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
-use std::path::Path;
+use rustix::{
+    fs::{Access, access},
+    io::Errno,
+};
+use std::{path::Path, sync::Arc};
 
 /// What stops a transaction.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// The engine was closed.
     Closed,
     /// Another process has been inside a transaction for longer than we wait.
     Busy,
     /// SQLite said so.
-    Sql(rusqlite::Error),
+    Sql(Arc<rusqlite::Error>),
     /// There is no token above the last one.
     Spent,
     /// The next token would be above the mark (SAFETY T2): raise it first.
@@ -28,7 +32,7 @@ impl From<rusqlite::Error> for Fault {
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::FileLockingProtocolFailed) => {
                 Self::Busy
             }
-            _ => Self::Sql(e),
+            _ => Self::Sql(Arc::new(e)),
         }
     }
 }
@@ -68,7 +72,8 @@ fn busy(operation: &'static str, path: &Path) -> Error {
         .hint("look for a stopped process that has the database open")
 }
 
-pub(crate) fn translate(operation: &'static str, path: &Path, error: rusqlite::Error) -> Error {
+pub(crate) fn translate(operation: &'static str, path: &Path, error: impl Into<Arc<rusqlite::Error>>) -> Error {
+    let error = error.into();
     let code = error.sqlite_error_code();
     let new = |kind, message: &str| Error::new(kind, operation, message).with("database", path.display());
     match code {
@@ -80,11 +85,55 @@ pub(crate) fn translate(operation: &'static str, path: &Path, error: rusqlite::E
         Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => {
             new(ErrorKind::PermissionDenied, "this user may not write to it").hint("give another path, or the rights")
         }
-        Some(ErrorCode::CannotOpen) => new(ErrorKind::PermissionDenied, "it cannot be opened")
-            .because(error)
-            .hint("its folder must be there and writable for this user; or give another path"),
+        Some(ErrorCode::CannotOpen) => {
+            let (kind, message, way_out) = cannot_open(may_open(path));
+            new(kind, message).because(error).hint(way_out)
+        }
         Some(ErrorCode::DiskFull) => new(ErrorKind::Unreachable, "the disk is full").hint("make room"),
         Some(ErrorCode::SystemIoFailure) => new(ErrorKind::Unreachable, "reading or writing failed").because(error),
         _ => new(ErrorKind::Protocol, "SQLite refused").because(error),
+    }
+}
+
+/// SQLite has one word for all that keeps a file from being opened; the path tells which it was, asked by name (SAFETY E4a).
+fn may_open(path: &Path) -> Result<(), Errno> {
+    match access(path, Access::READ_OK | Access::WRITE_OK) {
+        // It is to be made.
+        Err(Errno::NOENT) => access(path.parent().unwrap_or(path), Access::WRITE_OK | Access::EXEC_OK),
+        answer => answer,
+    }
+}
+fn cannot_open(may_open: Result<(), Errno>) -> (ErrorKind, &'static str, &'static str) {
+    match may_open {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) => {
+            (ErrorKind::PermissionDenied, "this user may not open it", "give another path, or the rights")
+        }
+        Err(Errno::NOENT | Errno::NOTDIR) => {
+            (ErrorKind::Unreachable, "its folder is not there", "connect again: it is made then; or give another path")
+        }
+        _ => (ErrorKind::Unreachable, "it cannot be opened", "try again; perhaps too many files are open (ulimit -n)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Red on the code before: every file that cannot be opened was called one without the rights.
+    use super::*;
+    use rusqlite::{Connection, OpenFlags};
+
+    #[test]
+    fn what_keeps_a_file_from_being_opened_is_told_apart() {
+        let kind = |answer| cannot_open(answer).0;
+        assert_eq!(kind(Err(Errno::ACCESS)), ErrorKind::PermissionDenied);
+        assert_eq!(kind(Err(Errno::ROFS)), ErrorKind::PermissionDenied);
+        assert_eq!(kind(Ok(())), ErrorKind::Unreachable);
+        let here = std::env::current_exe().unwrap();
+        for path in [Path::new("/nowhere/locks.db"), &here.join("x")] {
+            let error = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE).unwrap_err();
+            assert_eq!(error.sqlite_error_code(), Some(ErrorCode::CannotOpen));
+            let error = translate("connect", path, error);
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+            assert!(error.to_string().contains("its folder is not there"), "{error}");
+        }
     }
 }

@@ -13,7 +13,7 @@ use crate::{
         acquire::{Entered, Won, enter},
         exchange::renew,
         look::{Look, look},
-        open::{connect, needs_retiring, needs_sweep, register, retire, sweep},
+        open::{connect, idle, needs_sweep, register, retire, sweep},
         release::withdraw,
         scope::{Scope, read, write},
     },
@@ -103,7 +103,7 @@ impl Keeper {
         let watches = Watches::new();
         let spawn = move || {
             let (waits, observers, conn, bell) = (HashMap::new(), Observers::default(), None, None);
-            let (retry, failing_since, next_tidy) = (0, 0, i64::MAX);
+            let (retry, failing_since, next_tidy, retired) = (0, 0, i64::MAX, 0);
             let thread = Thread {
                 shared: ours,
                 inbox,
@@ -116,6 +116,7 @@ impl Keeper {
                 retry,
                 failing_since,
                 next_tidy,
+                retired,
             };
             thread.serve();
         };
@@ -151,6 +152,8 @@ struct Thread {
     /// Since when it cannot be opened; 0: it can.
     failing_since: i64,
     next_tidy: i64,
+    /// The last record that the clean-up of this hour has looked at.
+    retired: i64,
 }
 impl Thread {
     fn serve(mut self) {
@@ -218,6 +221,13 @@ impl Thread {
         let shared = self.shared.clone();
         match self.connection() {
             Ok(conn) => write(conn, &shared, op),
+            Err(_) => Err(Fault::SessionGone),
+        }
+    }
+    fn read<T>(&mut self, op: impl FnMut(&Scope<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
+        let shared = self.shared.clone();
+        match self.connection() {
+            Ok(conn) => read(conn, &shared, op),
             Err(_) => Err(Fault::SessionGone),
         }
     }
@@ -293,10 +303,14 @@ impl Thread {
         if self.shared.session().is_none() {
             return;
         }
-        let shared = self.shared.clone();
-        let Ok(conn) = self.connection() else { return };
-        let swept = read(conn, &shared, needs_sweep).unwrap_or(false) && write(conn, &shared, sweep).is_ok();
-        let retired = read(conn, &shared, needs_retiring).unwrap_or(false) && write(conn, &shared, retire).is_ok();
+        let after = self.retired;
+        let swept = self.read(needs_sweep).unwrap_or(false) && self.write(sweep).is_ok();
+        let idle = self.read(|scope| idle(scope, after)).unwrap_or(None);
+        let retired = match &idle {
+            Some(idle) => idle.is_empty() || self.write(|scope| retire(scope, idle)).is_ok(),
+            None => false,
+        };
+        self.retired = idle.and_then(|idle| idle.last).filter(|_| retired).unwrap_or(0);
         if swept || retired {
             // There may be more than one turn takes.
             self.next_tidy = self.shared.time.now() + AGAIN;
@@ -314,7 +328,16 @@ impl Thread {
             self.lose_session();
             return;
         }
-        match self.write(|scope| scope.verify(session).and_then(|()| scope.beat(session))) {
+        // What was taken away was told by the bell; this look finds it when the bell was not heard, and keeps nobody from writing,
+        // however many there are. What may have run out is judged in the beat's own transaction.
+        let missing = self.read(|scope| scope.missing(session));
+        let beaten = missing.and_then(|missing| {
+            self.write(|scope| {
+                scope.lost(&missing);
+                scope.beat(session)
+            })
+        });
+        match beaten {
             Ok(()) => {}
             Err(Fault::SessionGone) => self.lose_session(),
             // Busy, or a full disk: tried again soon, and meanwhile the holds run out by themselves.
@@ -361,10 +384,9 @@ impl Thread {
         }
         for name in self.observers.due(self.shared.time.now()) {
             let shared = self.shared.clone();
-            if self.conn.is_none() {
-                let _ = self.connection();
-            }
+            // Only the first session opens it, and whoever observes has waited for that one.
             let conn = self.conn.as_ref().ok_or(Fault::SessionGone);
+            let conn = if shared.is_replaced() { Err(Fault::Replaced) } else { conn };
             self.observers.look(&name, conn, &shared, &mut self.watches);
             self.beat_if_due();
         }
@@ -373,16 +395,13 @@ impl Thread {
     /// again.
     fn look(&mut self, mut wait: Wait) {
         let shared = self.shared.clone();
-        let mut acted = false;
+        let (mut acted, mut watched) = (false, false);
         loop {
             if wait.request.is_stopped() || wait.reply.is_closed() {
                 return self.end(wait, Ok(Turned::Stopped));
             }
             let (lock, claim, hold) = (wait.lock, wait.request.claim(), wait.request.hold());
-            let seen = match self.connection() {
-                Ok(conn) => read(conn, &shared, |scope| look(scope, lock, claim, hold)),
-                Err(_) => Err(Fault::SessionGone),
-            };
+            let seen = self.read(|scope| look(scope, lock, claim, hold));
             let now = shared.time.now();
             match seen {
                 Ok(Look::Rest { watch, next }) if watch == wait.watching => {
@@ -392,14 +411,11 @@ impl Thread {
                     self.waits.insert(hold, wait);
                     return;
                 }
-                Ok(Look::Rest { watch, .. }) => self.watch(&mut wait, watch),
-                Ok(Look::Act) if acted => {
-                    // Somebody was buried or passed and it is still not this one's turn: not now.
-                    wait.next = now + 1_000_000;
-                    self.waits.insert(hold, wait);
-                    return;
+                Ok(Look::Rest { watch, .. }) if !watched => {
+                    self.watch(&mut wait, watch);
+                    watched = true;
                 }
-                Ok(Look::Act) => {
+                Ok(Look::Act) if !acted => {
                     let (request, session) = (wait.request.clone(), wait.session);
                     match self.write(|scope| enter(scope, &request, session)) {
                         Ok(Entered::Granted(won)) => return self.end(wait, Ok(Turned::Granted(won))),
@@ -420,6 +436,13 @@ impl Thread {
                             return;
                         }
                     }
+                }
+                Ok(Look::Rest { .. } | Look::Act) => {
+                    // Somebody was buried or passed and it is still not this one's turn, or who is in the way goes on changing:
+                    // not now.
+                    wait.next = now + 1_000_000;
+                    self.waits.insert(hold, wait);
+                    return;
                 }
                 Ok(Look::Gone) => return self.end(wait, Ok(Turned::Displaced)),
                 Err(fault) if !fault.is_temporary() => return self.end(wait, Err(fault)),

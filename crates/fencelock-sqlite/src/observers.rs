@@ -70,24 +70,28 @@ impl Observers {
         let asked = observed.waiting.len();
         observed.waiting.retain(|(_, reply)| !reply.is_closed());
         if observed.waiting.is_empty() {
-            let until = observed.unused.saturating_add(LINGER);
-            if asked > 0 || now >= until {
-                return observed.end(conn, shared, watches);
+            observed.next = observed.unused.saturating_add(LINGER);
+            if asked > 0 || now >= observed.next {
+                // Its row stays until it is certainly gone, or each grant of the lock rings for nobody.
+                observed.watch(Vec::new(), shared, watches);
+                observed.next = match conn.and_then(|conn| observed.end(conn, shared)) {
+                    Ok(()) | Err(Fault::Replaced) => return,
+                    Err(_) => now + LOOK,
+                };
             }
-            observed.next = until;
             self.0.insert(name.clone(), observed);
             return;
         }
-        let looked = conn.and_then(|conn| observed.answer(name, conn, shared, watches));
-        match looked {
-            Ok(next) => observed.next = next,
-            Err(fault) if fault.is_temporary() => observed.next = now + AGAIN,
-            Err(_) => {
-                // Each of them gets an answer: this one only says that there is none.
-                observed.waiting.clear();
-                return observed.end(Err(Fault::Closed), shared, watches);
+        observed.next = match conn.and_then(|conn| observed.answer(name, conn, shared, watches)) {
+            Ok(next) => next,
+            Err(fault) if fault.is_temporary() => now + AGAIN,
+            Err(fault) => {
+                for (_, reply) in observed.waiting.drain(..) {
+                    let _ = reply.send(Err(fault.clone()));
+                }
+                now
             }
-        }
+        };
         self.0.insert(name.clone(), observed);
     }
 }
@@ -102,13 +106,15 @@ impl Observed {
                 Err(fault) => return Err(fault),
             }
         }
-        let seen = loop {
-            let seen = read(conn, shared, |scope| view(scope, name))?;
-            if seen.watch == self.watching {
-                break seen;
-            }
+        let mut seen = read(conn, shared, |scope| view(scope, name))?;
+        if seen.watch != self.watching {
             self.watch(seen.watch, shared, watches);
-        };
+            seen = read(conn, shared, |scope| view(scope, name))?;
+        }
+        // Who holds it goes on changing: looked at again after the next echo.
+        if seen.watch != self.watching {
+            self.echoes = 0;
+        }
         let View { status, ends, .. } = seen;
         let token = status.exclusive().map(|holder| holder.token);
         let (told, waiting) = std::mem::take(&mut self.waiting).into_iter().partition(|(seen, _)| *seen != token);
@@ -134,11 +140,11 @@ impl Observed {
         before.into_iter().for_each(|session| watches.remove(session));
         self.echoes = ECHOES.len();
     }
-    fn end(mut self, conn: Result<&Connection, Fault>, shared: &Shared, watches: &mut Watches) {
-        self.watch(Vec::new(), shared, watches);
-        if let (Ok(conn), Some((lock, session))) = (conn, self.told) {
-            // Its session's end removes it all the same.
-            let _ = write(conn, shared, |scope| unwatch(scope, lock, session));
+    fn end(&self, conn: &Connection, shared: &Shared) -> Result<(), Fault> {
+        // A session's end takes its rows along.
+        match self.told.filter(|(_, session)| shared.is_ours(*session)) {
+            Some((lock, session)) => write(conn, shared, |scope| unwatch(scope, lock, session)),
+            None => Ok(()),
         }
     }
 }

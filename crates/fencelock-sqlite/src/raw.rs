@@ -41,7 +41,7 @@ impl Raw {
             id = Some(self.conn.last_insert_rowid());
         }
         let id = id.unwrap_or_default();
-        let _ = self.conn.prepare_cached(sql::HOLDERS)?.query([id])?.next()?;
+        first(sql::HOLDING_AND_MINE, &[&id, &hold])?;
         first(sql::PLACE, &[&id, &hold])?;
         first(if claim.is_exclusive() { sql::AHEAD_ALONE } else { sql::AHEAD }, &[&id, &i64::MAX])?;
         first(sql::BOUNDS, &[])?;

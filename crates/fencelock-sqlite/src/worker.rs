@@ -41,7 +41,7 @@ impl Worker {
     /// Runs `op` on one snapshot.
     pub(crate) async fn read<T: Send + 'static>(
         &self,
-        op: impl FnOnce(&Scope<'_>) -> Result<T, Fault> + Send + 'static,
+        op: impl FnMut(&Scope<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
         let (reply, rx) = oneshot::channel();
         let run = move |conn: &Connection, shared: &Shared| drop(reply.send(read(conn, shared, op)));

@@ -141,10 +141,10 @@ fn different_ttls_are_renewed_by_one_heartbeat() {
     let folder = Folder::new();
     let (a, b) = (folder.client(), folder.client());
     runtime().block_on(async {
-        let short = a.mutex("short").ttl(Duration::from_millis(300)).lock().await.unwrap();
+        let short = a.mutex("short").ttl(Duration::from_millis(900)).lock().await.unwrap();
         let long = a.mutex("long").ttl(Duration::from_secs(30)).lock().await.unwrap();
         // Several ttls of the short one pass.
-        for _ in 0..12 {
+        for _ in 0..8 {
             tokio::time::timeout(Duration::from_secs(10), short.renewed()).await.unwrap();
             short.check().unwrap();
             assert!(b.mutex("short").try_lock().await.unwrap().is_err());

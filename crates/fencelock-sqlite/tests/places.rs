@@ -1,6 +1,6 @@
 //! Other boots, other files, other file systems: what lies in the database and beside it is not always ours.
 //! Planted to see them go red: a foreign boot id taken for dead; `floor` not raised to the mark on a new boot; a missing file
-//! taken for a dead session; IDLE without its floor; the file system not asked.
+//! taken for a dead session; LOCK_RETIRE without its floor; the file system not asked; the layout asked along with other columns.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -220,11 +220,31 @@ fn what_cannot_be_opened_is_told() {
         assert!(error.to_string().contains(path.to_str().unwrap()), "it names the path: {error}");
     }
     assert!(fs::read_to_string(&text).unwrap().starts_with("this is no database"), "and it is untouched");
-    drop(folder.client());
-    folder.execute("UPDATE fencelock_meta SET layout = 99");
-    let error = open(Config::new(folder.database())).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::LayoutMismatch);
-    assert!(error.to_string().contains("99"), "{error}");
+}
+
+#[test]
+fn a_database_of_another_layout_is_left_as_it_is() {
+    // As the first layout was, as a later one may be, and one that was copied away and is in no log any more.
+    let first = "CREATE TABLE m AS SELECT id, layout, boot, mark, floor FROM fencelock_meta; DROP TABLE fencelock_meta;
+                 ALTER TABLE m RENAME TO fencelock_meta; PRAGMA journal_mode = WAL";
+    let later = "ALTER TABLE fencelock_meta RENAME COLUMN boot TO booted; DROP TABLE fencelock_write;
+                 PRAGMA journal_mode = WAL";
+    for (layout, change) in [(1, first), (3, later), (3, "")] {
+        let folder = Folder::new();
+        drop(folder.client());
+        let conn = rusqlite::Connection::open(folder.database()).unwrap();
+        // The client's threads have left it.
+        eventually("alone", Duration::from_secs(10), || conn.execute_batch("PRAGMA journal_mode = DELETE").is_ok());
+        conn.execute_batch(&format!("UPDATE fencelock_meta SET layout = {layout}; {change}")).unwrap();
+        drop(conn);
+        let before = (fs::read(folder.database()).unwrap(), folder.files());
+        let error = open(Config::new(folder.database())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+        for says in [&format!("has layout {layout}"), "writes layout 2", "the version of fencelock that wrote it"] {
+            assert!(error.to_string().contains(says), "{error}");
+        }
+        assert!((fs::read(folder.database()).unwrap(), folder.files()) == before, "layout {layout} was changed");
+    }
 }
 
 #[test]

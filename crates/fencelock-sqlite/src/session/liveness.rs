@@ -69,14 +69,20 @@ fn make_files(folder: &Path, session: i64, rights: Rights) -> Result<Option<(Own
 /// What a look at a liveness file says.
 #[derive(Debug)]
 pub(crate) enum Pulse {
-    /// Its lock is held; or nobody can tell (no such file, no rights, no descriptors): then the lease alone judges.
+    /// Its lock is held; or nobody can tell (no rights, no descriptors): then the lease alone judges.
     Alive,
+    /// There is no such file. As above; but on a snapshot its session may have been buried meanwhile.
+    Gone,
     /// Nobody holds its lock. For as long as this descriptor lives nobody can take it either.
     Dead(OwnedFd),
 }
 pub(crate) fn test(folder: &Path, session: i64) -> Pulse {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let Ok(file) = open(liveness(folder, session), flags, Mode::empty()) else { return Pulse::Alive };
+    let file = match open(liveness(folder, session), flags, Mode::empty()) {
+        Ok(file) => file,
+        Err(Errno::NOENT) => return Pulse::Gone,
+        Err(_) => return Pulse::Alive,
+    };
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Ok(()) => Pulse::Dead(file),
         Err(_) => Pulse::Alive,

@@ -150,8 +150,10 @@ impl Shared {
     pub(crate) fn own(&self, hold: HoldId) -> Option<Own> {
         self.state().live.as_ref().and_then(|live| live.held.get(&hold).copied())
     }
-    pub(crate) fn held(&self) -> Vec<HoldId> {
-        self.state().live.as_ref().map(|live| live.held.keys().copied().collect()).unwrap_or_default()
+    /// What is held, and the numbers of the locks.
+    pub(crate) fn held(&self) -> Vec<(HoldId, i64)> {
+        let all = |live: &Live| live.held.iter().map(|(hold, own)| (*hold, own.lock)).collect();
+        self.state().live.as_ref().map(all).unwrap_or_default()
     }
     /// Some hold of ours may have run out since the last heartbeat.
     pub(crate) fn may_have_lapsed(&self, now: i64) -> bool {

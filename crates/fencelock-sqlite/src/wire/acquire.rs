@@ -1,8 +1,9 @@
 //! Claim, or queue: one transaction, asked again by everybody whose turn may have come.
 use super::{
-    claim::stored,
-    judge::{clear, waiters},
-    line::Line,
+    claim::{Company, stored},
+    judge::{HolderRow, Standing, clear, first_waiter, holders, waiters},
+    line::{Line, ahead},
+    release::in_the_way,
     scope::{RUN, Scope, next_token},
     sql,
     time::wall_micros,
@@ -94,13 +95,21 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
         let lock = LockRow::make(scope, name, kind.as_str(), size.unwrap_or(0))?;
         return grant(scope, request, session, &lock, false);
     };
-    let live = clear(scope, lock.id, lock.capacity)?;
-    if let Some((mine, _)) = live.iter().find(|(row, _)| row.hold == request.hold()) {
-        // A repeat: its lease starts anew, in this transaction (SAFETY G1).
-        scope.beat(session)?;
-        extend(scope, lock.id, request.hold(), nanos(request.ttl()))?;
-        let (token, since) = (mine.token, mine.since);
-        return Ok(Entered::Granted(Won { lock: lock.id, token, since, from: scope.now }));
+    let (mut room, mine) = holding_and_mine(scope, lock.id, request.hold())?;
+    let mut holder = None;
+    // Beside all that are written it fits in, whoever of them still counts: many share some locks, and nobody is judged then.
+    if mine || lock.kind != kind.as_str() || !lock.sized(request.claim()).fits(room.together()) {
+        let live = clear(scope, lock.id, lock.capacity)?;
+        let is_mine = |row: &HolderRow| row.hold == request.hold() && row.session == session;
+        if let Some((mine, _)) = live.iter().find(|(row, _)| is_mine(row)) {
+            // A repeat: its lease starts anew, in this transaction (SAFETY G1).
+            scope.beat(session)?;
+            extend(scope, lock.id, request.hold(), nanos(request.ttl()))?;
+            let (token, since) = (mine.token, mine.since);
+            return Ok(Entered::Granted(Won { lock: lock.id, token, since, from: scope.now }));
+        }
+        room = live.iter().map(|(row, _)| &row.claim).collect();
+        holder = live.first().map(|(row, until)| row.public(scope.now, *until));
     }
     if lock.kind != kind.as_str() {
         if lock.is_live(scope)? {
@@ -115,8 +124,7 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
             return Ok(Entered::OtherCapacity(lock.capacity));
         }
     }
-    let holders: Vec<Claim> = live.iter().map(|(row, _)| row.claim).collect();
-    let line = Line::read(scope, &lock, request, &holders)?;
+    let line = Line::read(scope, &lock, request, room)?;
     if line.my_turn {
         line.pass(scope, lock.id)?;
         let won = grant(scope, request, session, &lock, line.queued)?;
@@ -126,7 +134,7 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
         }
         return Ok(won);
     }
-    let holder = live.first().map(|(row, until)| row.public(scope.now, *until));
+    let holder = if holder.is_none() { in_the_way(scope, lock.id)? } else { holder };
     let busy = Busy::new(holder, Some(line.ahead));
     if !request.wait() {
         return Ok(Entered::Busy(busy));
@@ -141,6 +149,39 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
         }
     }
     Ok(Entered::Queued { lock: lock.id, busy })
+}
+/// What a snapshot tells somebody who does not wait: those who certainly count leave no room for it, or for the first in the
+/// queue. *Invariant:* they are judged as in a write transaction, and whatever is in doubt is left to one (`None`): so the dead
+/// are buried and the unseen are observed there, and those who only ask again and again keep nobody from writing.
+pub(crate) fn refuse(scope: &Scope<'_>, request: &Request) -> Result<Option<Busy>, Fault> {
+    let claim = request.claim();
+    let Some(lock) = find(scope, request.name().as_str())? else { return Ok(None) };
+    if lock.kind != claim.kind().as_str() || claim.capacity().is_some_and(|size| size != lock.capacity) {
+        return Ok(None);
+    }
+    let (all, mine) = holding_and_mine(scope, lock.id, request.hold())?;
+    let first = first_waiter(scope, lock.id, lock.capacity, |_| true)?;
+    let first = first.filter(|row| matches!(row.stands(scope), Standing::Good(_))).map(|row| row.claim);
+    let is_full = |room: Company| [Some(claim), first].into_iter().flatten().any(|claim| !claim.fits(room.together()));
+    if mine || !is_full(all) {
+        return Ok(None);
+    }
+    let (mut room, mut holder) = (Company::default(), None);
+    for row in holders(scope, lock.id, lock.capacity)? {
+        let Standing::Good(until) = row.stands(scope) else { continue };
+        room.add(row.claim);
+        holder.get_or_insert_with(|| row.public(scope.now, until));
+        if is_full(room) {
+            let ahead = ahead(scope, lock.id, claim, i64::MAX)?.count;
+            return Ok(Some(Busy::new(holder, u32::try_from(ahead).ok())));
+        }
+    }
+    Ok(None)
+}
+fn holding_and_mine(scope: &Scope<'_>, lock: i64, hold: HoldId) -> rusqlite::Result<(Company, bool)> {
+    let all =
+        scope.first(sql::HOLDING_AND_MINE, (lock, hold.to_bytes()), |row| Ok((Company::of(row)?, row.get(4)?)))?;
+    Ok(all.unwrap_or_default())
 }
 pub(crate) fn waiting(scope: &Scope<'_>, lock: i64) -> rusqlite::Result<i64> {
     Ok(scope.first(sql::WAITING, [lock], |row| row.get(0))?.unwrap_or(0))

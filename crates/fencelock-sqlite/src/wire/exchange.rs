@@ -27,7 +27,7 @@ pub(crate) fn downgrade(scope: &Scope<'_>, grant: &Grant, next: &Request, sessio
     scope.verify(session)?;
     scope.beat(session)?;
     let (hold, token) = (grant.hold.to_bytes(), grant.token.get());
-    let now = scope.first(sql::HOLDER_CLAIM, (lock.id, hold, token), |row| Ok(claim(row.get(0)?, 0, 0)))?;
+    let now = scope.first(sql::HOLDER_CLAIM, (lock.id, hold, token, session), |row| Ok(claim(row.get(0)?, 0, 0)))?;
     match now {
         None => return Ok(Exchanged::Gone(in_the_way(scope, lock.id)?)),
         Some(Claim::Write) => {

@@ -73,20 +73,21 @@ pub(crate) enum Standing {
 }
 
 pub(crate) fn holders(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Vec<HolderRow>> {
-    scope.all(sql::HOLDERS, [lock], |row| {
-        Ok(HolderRow {
-            hold: HoldId::from_bytes(row.get(0)?),
-            session: row.get(1)?,
-            claim: claim(row.get(2)?, row.get(3)?, of),
-            token: row.get(4)?,
-            ttl: row.get(5)?,
-            fixed: row.get(6)?,
-            cap: row.get(7)?,
-            least: row.get(8)?,
-            since: row.get(9)?,
-            note: row.get(10)?,
-            origin: origin(row, 11)?,
-        })
+    scope.all(sql::HOLDERS, [lock], |row| holder(row, of))
+}
+fn holder(row: &Row<'_>, of: u32) -> rusqlite::Result<HolderRow> {
+    Ok(HolderRow {
+        hold: HoldId::from_bytes(row.get(0)?),
+        session: row.get(1)?,
+        claim: claim(row.get(2)?, row.get(3)?, of),
+        token: row.get(4)?,
+        ttl: row.get(5)?,
+        fixed: row.get(6)?,
+        cap: row.get(7)?,
+        least: row.get(8)?,
+        since: row.get(9)?,
+        note: row.get(10)?,
+        origin: origin(row, 11)?,
     })
 }
 pub(crate) fn waiters(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Vec<WaiterRow>> {
@@ -150,6 +151,7 @@ fn stands(
         match test(&scope.shared.folder, session) {
             Pulse::Dead(lock) => return Standing::Dead(Some(lock)),
             Pulse::Alive => scope.found_alive(session),
+            Pulse::Gone => scope.found_gone(session),
         }
     }
     let end = lease(origin);
@@ -165,6 +167,17 @@ impl HolderRow {
         match stands(scope, self.session, self.origin.as_ref(), self.ttl, lease) {
             Standing::Dead(_) if self.outlives(scope) => Standing::Good(self.least),
             standing => standing,
+        }
+    }
+    /// It counts, and until then.
+    fn holds(self, scope: &Scope<'_>) -> Option<(Self, i64)> {
+        match self.stands(scope) {
+            Standing::Good(until) => Some((self, until)),
+            Standing::Unseen => {
+                let until = scope.now.saturating_add(self.ttl);
+                Some((self, until))
+            }
+            Standing::Dead(_) | Standing::Expired => None,
         }
     }
     /// It may not end yet, even though its session has. On another boot's clock nobody can tell.
@@ -233,15 +246,18 @@ pub(crate) fn observe(scope: &Scope<'_>, session: i64) -> Result<(), Fault> {
 }
 /// Those who really hold and until when, for a look that writes nothing.
 pub(crate) fn holding(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Vec<(HolderRow, i64)>> {
-    let live = holders(scope, lock, of)?.into_iter().filter_map(|row| match row.stands(scope) {
-        Standing::Good(until) => Some((row, until)),
-        Standing::Unseen => {
-            let until = scope.now.saturating_add(row.ttl);
-            Some((row, until))
+    Ok(holders(scope, lock, of)?.into_iter().filter_map(|row| row.holds(scope)).collect())
+}
+/// One of them.
+pub(crate) fn first_holding(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Option<(HolderRow, i64)>> {
+    let mut statement = scope.statement(sql::HOLDERS)?;
+    let mut rows = statement.query([lock])?;
+    while let Some(row) = rows.next()? {
+        if let Some(holds) = holder(row, of)?.holds(scope) {
+            return Ok(Some(holds));
         }
-        Standing::Dead(_) | Standing::Expired => None,
-    });
-    Ok(live.collect())
+    }
+    Ok(None)
 }
 /// And those who really wait.
 pub(crate) fn queue(scope: &Scope<'_>, lock: i64, of: u32) -> rusqlite::Result<Vec<WaiterRow>> {

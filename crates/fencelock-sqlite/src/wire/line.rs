@@ -10,8 +10,9 @@ use super::{
 use crate::error::Fault;
 use fencelock_core::{Claim, HoldId, Request};
 
-/// When somebody who has so many alive ahead may take a lock whose first waiter fits in since `freed` (SAFETY E4). The first is
-/// rung; when it has not taken it after 250 ms, the second may, whose own look comes within a second; then the third.
+/// When somebody who has so many sessions ahead, alive, may take a lock whose first waiter fits in since `freed` (SAFETY E4). The first is
+/// rung; when it has not taken it after 250 ms, the second may, whose own look comes within a second; then the third. A process
+/// sleeps as a whole, however many of it wait.
 pub(crate) fn turn(freed: i64, ahead: i64) -> i64 {
     const PATIENCE: i64 = 250_000_000;
     match ahead {
@@ -34,27 +35,28 @@ pub(crate) struct Line {
 impl Line {
     /// Those ahead are judged by somebody who has a place, or who fits in: the dead are buried, and those who sleep are passed
     /// when they fit in as well. Who does not fit in yet holds up everybody behind: so nobody starves.
-    pub(crate) fn read(scope: &Scope<'_>, lock: &LockRow, request: &Request, holders: &[Claim]) -> Result<Self, Fault> {
+    pub(crate) fn read(scope: &Scope<'_>, lock: &LockRow, request: &Request, room: Company) -> Result<Self, Fault> {
         let (hold, claim) = (request.hold(), lock.sized(request.claim()));
         let place = place(scope, lock.id, hold)?;
         let company = ahead(scope, lock.id, claim, place.unwrap_or(i64::MAX))?;
         let (queued, count) = (place.is_some(), u32::try_from(company.count).unwrap_or(u32::MAX));
         let mut line = Self { queued, ahead: count, my_turn: false, passed: Vec::new(), doubtful: Vec::new() };
-        let fits = claim.fits(holders.iter().copied());
+        let fits = claim.fits(room.together());
         // Beside all who came before: it takes nothing from them, even if it comes in before them.
-        let beside = |company: Company| claim.fits(holders.iter().copied().chain(company.together()));
+        let beside = |company: Company| claim.fits(room.together().into_iter().chain(company.together()));
         line.my_turn = beside(company);
         if line.my_turn || company.count == 0 || !(fits || queued) {
             return Ok(line);
         }
         let rows = line.judge(scope, lock, hold)?;
         line.my_turn = beside(rows.iter().map(|row| &row.claim).collect());
-        let fit = |row: &WaiterRow| row.claim.fits(holders.iter().copied());
+        let fit = |row: &WaiterRow| row.claim.fits(room.together());
         let Some(first) = rows.first().filter(|_| !line.my_turn) else { return Ok(line) };
         if !fit(first) {
             return Ok(line);
         }
-        let turn = turn(line.freed(scope, lock.id)?, i64::from(line.ahead));
+        let ahead = sessions_ahead(scope, lock.id, place.unwrap_or(i64::MAX))?;
+        let turn = turn(line.freed(scope, lock.id)?, ahead);
         line.my_turn = fits && rows.iter().all(fit) && scope.now >= turn;
         if line.my_turn {
             line.passed_by(scope, &rows);
@@ -110,6 +112,9 @@ impl Line {
 pub(crate) fn ahead(scope: &Scope<'_>, lock: i64, claim: Claim, place: i64) -> rusqlite::Result<Company> {
     let sql = if claim.is_exclusive() { sql::AHEAD_ALONE } else { sql::AHEAD };
     Ok(scope.first(sql, (lock, place), Company::of)?.unwrap_or_default())
+}
+pub(crate) fn sessions_ahead(scope: &Scope<'_>, lock: i64, place: i64) -> rusqlite::Result<i64> {
+    Ok(scope.first(sql::SESSIONS_AHEAD, (lock, place), |row| row.get(0))?.unwrap_or(0))
 }
 
 impl WaiterRow {

@@ -1,14 +1,15 @@
 //! Reading: what people ask for, and what a waiter looks at before it asks for a write transaction.
 use super::{
     acquire::{find, waiting},
+    claim::Company,
     judge::{Standing, first_waiter, holders, holding, predecessor, queue},
-    line::{ahead, turn},
+    line::{ahead, sessions_ahead, turn},
     scope::Scope,
     sql,
 };
 use crate::error::Fault;
 use fencelock_core::{Claim, HoldId, Kind, Listing, Name, Page, Status, Token};
-use rusqlite::Row;
+use rusqlite::{Row, types::Value};
 
 /// Every waiter looks by itself this often, so that no lost ring costs more.
 pub(crate) const LOOK: i64 = 1_000_000_000;
@@ -31,14 +32,14 @@ pub(crate) fn look(scope: &Scope<'_>, lock: i64, claim: Claim, hold: HoldId) -> 
     let here = scope.first(sql::PLACE_AND_STATE, (lock, hold.to_bytes()), here)?;
     let Some((place, of, freed)) = here else { return Ok(Look::Gone) };
     let claim = claim.of_capacity(of);
-    let (mut claims, mut sessions, mut ends) = (Vec::new(), Vec::new(), i64::MAX);
+    let (mut room, mut sessions, mut ends) = (Company::default(), Vec::new(), i64::MAX);
     for row in holders(scope, lock, of)? {
         let Standing::Good(until) = row.stands(scope) else { return Ok(Look::Act) };
-        claims.push(row.claim);
+        room.add(row.claim);
         sessions.push(row.session);
         ends = ends.min(until);
     }
-    let fits = |claim: Claim| claim.fits(claims.iter().copied());
+    let fits = |claim: Claim| claim.fits(room.together());
     let rest = |watch, next: i64| Ok(Look::Rest { watch, next: next.min(scope.now + LOOK) });
     let Some(before) = predecessor(scope, lock, place)? else {
         // A moment after the end of a lease.
@@ -56,7 +57,7 @@ pub(crate) fn look(scope: &Scope<'_>, lock: i64, claim: Claim, hold: HoldId) -> 
         return rest(watch, i64::MAX);
     }
     let company = ahead(scope, lock, claim, place)?;
-    if claim.fits(claims.iter().copied().chain(company.together())) {
+    if claim.fits(room.together().into_iter().chain(company.together())) {
         return Ok(Look::Act);
     }
     if !company.hardest(of).is_none_or(fits) {
@@ -65,7 +66,7 @@ pub(crate) fn look(scope: &Scope<'_>, lock: i64, claim: Claim, hold: HoldId) -> 
         let dead = blocks.is_some_and(|row| !matches!(row.stands(scope), Standing::Good(_)));
         return if dead { Ok(Look::Act) } else { rest(watch, i64::MAX) };
     }
-    let turn = turn(freed, company.count);
+    let turn = turn(freed, sessions_ahead(scope, lock, place)?);
     if !(1..=scope.now).contains(&freed) || scope.now >= turn { Ok(Look::Act) } else { rest(watch, turn) }
 }
 /// Those whose files are worth watching: not our own.
@@ -94,7 +95,8 @@ pub(crate) fn view(scope: &Scope<'_>, name: &Name) -> Result<View, Fault> {
     let status = &mut view.status;
     status.last_token = Token::new(lock.fence);
     status.capacity = Some(lock.capacity).filter(|size| *size > 0);
-    let live = holding(scope, lock.id, lock.capacity)?;
+    let mut live = holding(scope, lock.id, lock.capacity)?;
+    live.sort_unstable_by_key(|(row, _)| row.token);
     status.holders = live.iter().map(|(row, until)| row.public(scope.now, *until)).collect();
     if waiting(scope, lock.id)? > 0 {
         let rows = queue(scope, lock.id, lock.capacity)?;
@@ -109,11 +111,22 @@ pub(crate) fn view(scope: &Scope<'_>, name: &Name) -> Result<View, Fault> {
     Ok(view)
 }
 
+/// Above all names that begin like this. A blob is above every text.
+fn end_of(prefix: &str) -> Value {
+    let mut end = prefix.to_owned();
+    while let Some(last) = end.pop() {
+        if let Some(next) = (last..=char::MAX).nth(1) {
+            end.push(next);
+            return Value::Text(end);
+        }
+    }
+    Value::Blob(Vec::new())
+}
 /// By name; the cursor is the last name of the page before.
 pub(crate) fn list(scope: &Scope<'_>, prefix: &str, page: &Page) -> Result<Listing, Fault> {
     let limit = i64::try_from(page.limit.clamp(1, 10_000)).unwrap_or(10_000);
     let after = page.after.as_deref().unwrap_or("");
-    let params = (&scope.shared.config.namespace, after, prefix, limit);
+    let params = (&scope.shared.config.namespace, after, prefix, limit, end_of(prefix));
     let names: Vec<String> = scope.all(sql::LIST, params, |row| row.get(0))?;
     let mut listing = Listing::default();
     if i64::try_from(names.len()).is_ok_and(|n| n == limit) {
@@ -126,4 +139,20 @@ pub(crate) fn list(scope: &Scope<'_>, prefix: &str, page: &Page) -> Result<Listi
         }
     }
     Ok(listing)
+}
+
+#[cfg(test)]
+mod tests {
+    //! The number behind U+D7FF is no character, and there is none behind U+10FFFF.
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_where_other_names_begin() {
+        let text = |text: &str| Value::Text(text.to_owned());
+        assert_eq!(end_of("ab"), text("ac"));
+        assert_eq!(end_of("a\u{d7ff}"), text("a\u{e000}"));
+        assert_eq!(end_of("a\u{10ffff}\u{10ffff}"), text("b"));
+        assert_eq!(end_of("\u{10ffff}"), Value::Blob(Vec::new()));
+        assert_eq!(end_of(""), Value::Blob(Vec::new()));
+    }
 }

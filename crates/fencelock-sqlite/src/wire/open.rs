@@ -11,8 +11,10 @@ use crate::{
     session::liveness::{Pulse, in_folder, test},
 };
 use fencelock_core::{EngineId, Error, ErrorKind, Identity, Result};
-use rusqlite::{Connection, ErrorCode, OpenFlags, config::DbConfig};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, config::DbConfig};
 use std::{
+    cell::OnceCell,
+    collections::HashMap,
     os::fd::OwnedFd,
     path::Path,
     time::{Duration, Instant},
@@ -26,14 +28,35 @@ pub(crate) fn connect(path: &Path, sync_full: bool, may_create: bool) -> Result<
     let create = if may_create { OpenFlags::SQLITE_OPEN_CREATE } else { OpenFlags::empty() };
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
     let mut conn = Connection::open_with_flags(path, flags).map_err(failed)?;
-    tune(&mut conn, sync_full).map_err(failed)?;
+    settle(&mut conn).map_err(failed)?;
+    // Before anything is changed: what is not ours is left as it is.
+    is_made(&conn, path)?;
+    tune(&conn, sync_full).map_err(failed)?;
     Ok(conn)
 }
-fn tune(conn: &mut Connection, sync_full: bool) -> rusqlite::Result<()> {
+fn settle(conn: &mut Connection) -> rusqlite::Result<()> {
     conn.busy_handler(Some(wait_while_busy))?;
     conn.set_prepared_statement_cache_capacity(64);
     // The last one out of a busy minute does not copy the log back: a short command would pay for it.
-    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
+}
+/// Whether our tables are there; those of another layout are refused, by the one column that every layout has.
+fn is_made(conn: &Connection, path: &Path) -> Result<bool> {
+    let number =
+        |sql| patiently(|| conn.query_row(sql, [], |row| row.get(0))).map_err(|e| translate("connect", path, e));
+    if number(sql::TABLES)? == 0 {
+        return Ok(false);
+    }
+    match number(sql::LAYOUT_THERE)? {
+        sql::LAYOUT => Ok(true),
+        other => {
+            let other = format!("the database has layout {other}, this program writes layout {}", sql::LAYOUT);
+            let other = Error::new(ErrorKind::LayoutMismatch, "connect", other).with("database", path.display());
+            Err(other.hint("use the version of fencelock that wrote it, or another path"))
+        }
+    }
+}
+fn tune(conn: &Connection, sync_full: bool) -> rusqlite::Result<()> {
     // Whoever opens the file when nobody has it open reads the whole log first: a short one keeps short commands short.
     conn.pragma_update(None, "wal_autocheckpoint", 256)?;
     patiently(|| conn.pragma_update(None, "synchronous", if sync_full { "FULL" } else { "NORMAL" }))?;
@@ -68,39 +91,30 @@ pub(crate) fn prepare(conn: &Connection, path: &Path, boot: &str, sync_full: boo
 }
 fn make(conn: &Connection, path: &Path, boot: &str, sync_full: bool) -> Result<()> {
     let failed = |e| translate("connect", path, e);
-    let tables: i64 = patiently(|| conn.query_row(sql::TABLES, [], |row| row.get(0))).map_err(failed)?;
-    if tables > 0 {
-        let (layout, known): (i64, String) =
-            patiently(|| conn.query_row(sql::META, [], |row| Ok((row.get(0)?, row.get(1)?)))).map_err(failed)?;
-        if layout != sql::LAYOUT {
-            let other = format!("the database has layout {layout}, this program writes layout {}", sql::LAYOUT);
-            let other = Error::new(ErrorKind::LayoutMismatch, "connect", other).with("database", path.display());
-            return Err(other.hint("use the version of fencelock that wrote it, or another path"));
-        }
-        if known == boot {
-            return Ok(());
-        }
+    let known = || patiently(|| conn.query_row(sql::BOOT, [], |row| row.get::<_, String>(0))).map_err(failed);
+    if is_made(conn, path)? && known()? == boot {
+        return Ok(());
     }
     let store = EngineId::random()?.to_bytes();
-    let make = || -> rusqlite::Result<()> {
-        conn.pragma_update(None, "synchronous", "FULL")?;
-        conn.execute_batch("BEGIN IMMEDIATE")?;
+    let make = || -> Result<()> {
+        conn.pragma_update(None, "synchronous", "FULL").map_err(failed)?;
+        conn.execute_batch("BEGIN IMMEDIATE").map_err(failed)?;
         let body = || {
-            if conn.query_row(sql::TABLES, [], |row| row.get::<_, i64>(0))? == 0 {
-                conn.execute_batch(sql::SCHEMA)?;
-                conn.execute(sql::META_INSERT, (sql::LAYOUT, store))?;
+            // Somebody else may have made them meanwhile.
+            if !is_made(conn, path)? {
+                conn.execute_batch(sql::SCHEMA).map_err(failed)?;
+                conn.execute(sql::META_INSERT, (sql::LAYOUT, store)).map_err(failed)?;
             }
-            let known: String = conn.query_row(sql::META, [], |row| row.get(1))?;
-            if known != boot {
-                conn.execute(sql::META_BOOT, [boot])?;
+            if known()? != boot {
+                conn.execute(sql::META_BOOT, [boot]).map_err(failed)?;
             }
-            conn.execute_batch("COMMIT")
+            conn.execute_batch("COMMIT").map_err(failed)
         };
         body().inspect_err(|_| {
             let _ = conn.execute_batch("ROLLBACK");
         })
     };
-    let made = make().map_err(failed);
+    let made = make();
     let usual = if sync_full { "FULL" } else { "NORMAL" };
     patiently(|| conn.pragma_update(None, "synchronous", usual)).map_err(failed)?;
     made
@@ -125,27 +139,36 @@ fn remains(scope: &Scope<'_>) -> std::result::Result<Vec<(i64, Remains)>, Fault>
     let (shared, boot) = (scope.shared, &scope.shared.time.boot);
     let own = shared.session().unwrap_or(0);
     let mut known = vec![own];
+    // Read when somebody's matters, and then of all at once.
+    let leases = OnceCell::new();
+    let lease = |id: i64| -> rusqlite::Result<(i64, i64)> {
+        if leases.get().is_none() {
+            let all = scope.all(sql::LEASES, [], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?))))?;
+            let _ = leases.set(all.into_iter().collect::<HashMap<i64, _>>());
+        }
+        Ok(leases.get().and_then(|all| all.get(&id)).copied().unwrap_or_default())
+    };
     let mut found = scope.all(sql::SESSIONS, [own], |row| {
-        let (id, beat, seen_at, ttl): (i64, i64, i64, i64) = (row.get(0)?, row.get(2)?, row.get(4)?, row.get(5)?);
-        let (dead, least): (bool, i64) = (row.get(6)?, row.get(7)?);
+        let (id, beat, seen_at): (i64, i64, i64) = (row.get(0)?, row.get(2)?, row.get(4)?);
+        let dead: bool = row.get(5)?;
         known.push(id);
         let remains = if row.get::<_, String>(1)? != *boot {
             let seen = row.get::<_, String>(3)? == *boot && seen_at <= scope.now;
             match seen {
                 false => Remains::Unseen,
-                true if scope.now >= seen_at.saturating_add(ttl) => match test(&shared.folder, id) {
+                true if scope.now >= seen_at.saturating_add(lease(id)?.0) => match test(&shared.folder, id) {
                     Pulse::Dead(file) => Remains::Dead(Some(file)),
-                    Pulse::Alive if !shared.has_file(id) => Remains::Dead(None),
+                    Pulse::Gone => Remains::Dead(None),
                     Pulse::Alive => Remains::Alive,
                 },
                 true => Remains::Alive,
             }
         } else if dead {
             // What is left of it may not end before then.
-            if scope.now >= least { Remains::Dead(None) } else { Remains::Alive }
+            if scope.now >= lease(id)?.1 { Remains::Dead(None) } else { Remains::Alive }
         } else if let Pulse::Dead(file) = test(&shared.folder, id) {
             Remains::Dead(Some(file))
-        } else if !shared.has_file(id) && scope.now > beat.saturating_add(ttl.max(DAY)) {
+        } else if !shared.has_file(id) && scope.now > beat.saturating_add(lease(id)?.0.max(DAY)) {
             Remains::Dead(None)
         } else {
             Remains::Alive
@@ -177,29 +200,52 @@ pub(crate) fn sweep(scope: &Scope<'_>) -> std::result::Result<(), Fault> {
     }
     Ok(())
 }
-/// The limit of `sql::IDLE`.
-const RETIRED_AT_ONCE: usize = 10_000;
-/// Once an hour somebody deletes the records that nobody has used for long; the floor rises above their tokens in the same
-/// transaction, so a name that comes back goes on where it was.
-pub(crate) fn retire(scope: &Scope<'_>) -> std::result::Result<(), Fault> {
-    if !needs_retiring(scope)? {
-        return Ok(());
+/// So many records are looked at in one turn.
+const AT_ONCE: i64 = 2_000;
+/// Records that nobody has used for long.
+pub(crate) struct Idle {
+    locks: Vec<i64>,
+    /// The last record that was looked at; `None`: there are no more.
+    pub(crate) last: Option<i64>,
+}
+impl Idle {
+    /// There is nothing to write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.locks.is_empty() && self.last.is_some()
     }
-    let now = wall_micros() / 1_000_000;
-    let keep = i64::try_from(scope.shared.config.retention.as_secs()).unwrap_or(i64::MAX);
-    let fences = scope.all(sql::IDLE, [now.saturating_sub(keep)], |row| row.get::<_, i64>(0))?;
-    if let Some(highest) = fences.iter().max() {
+}
+/// Once an hour somebody looks for them, on a snapshot: those who write do not wait for it. `None`: the hour is not over.
+pub(crate) fn idle(scope: &Scope<'_>, after: i64) -> std::result::Result<Option<Idle>, Fault> {
+    let now = wall_seconds();
+    let swept = scope.first(sql::SWEPT, [], |row| row.get(0))?.unwrap_or(now);
+    if (swept..swept.saturating_add(3_600)).contains(&now) {
+        return Ok(None);
+    }
+    let row = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?));
+    let seen = scope.all(sql::IDLE, (after, used_before(scope), AT_ONCE), row)?;
+    let last = seen.last().filter(|_| i64::try_from(seen.len()) == Ok(AT_ONCE)).map(|(id, _)| *id);
+    Ok(Some(Idle { locks: seen.into_iter().filter(|(_, idle)| *idle).map(|(id, _)| id).collect(), last }))
+}
+/// Deletes those that are idle still; the floor rises above their tokens in the same transaction, so a name that comes back goes
+/// on where it was.
+pub(crate) fn retire(scope: &Scope<'_>, idle: &Idle) -> std::result::Result<(), Fault> {
+    let before = used_before(scope);
+    let mut highest = None;
+    for lock in &idle.locks {
+        highest = highest.max(scope.first(sql::LOCK_RETIRE, (lock, before), |row| row.get::<_, i64>(0))?);
+    }
+    if let Some(highest) = highest {
         scope.execute(sql::META_FLOOR, [highest])?;
     }
-    forget(scope, i64::MAX)?;
-    // A full batch: there are more, for the next turn.
-    if fences.len() < RETIRED_AT_ONCE {
-        scope.execute(sql::META_SWEPT, [now])?;
+    if idle.last.is_none() {
+        forget(scope, i64::MAX)?;
+        scope.execute(sql::META_SWEPT, [wall_seconds()])?;
     }
     Ok(())
 }
-pub(crate) fn needs_retiring(scope: &Scope<'_>) -> std::result::Result<bool, Fault> {
-    let now = wall_micros() / 1_000_000;
-    let swept = scope.first(sql::META, [], |row| row.get::<_, i64>(4))?.unwrap_or(now);
-    Ok(!(swept..swept.saturating_add(3_600)).contains(&now))
+fn used_before(scope: &Scope<'_>) -> i64 {
+    wall_seconds().saturating_sub(i64::try_from(scope.shared.config.retention.as_secs()).unwrap_or(i64::MAX))
+}
+fn wall_seconds() -> i64 {
+    wall_micros() / 1_000_000
 }

@@ -1,7 +1,7 @@
 //! Giving back, taking back, taking away.
 use super::{
     acquire::{find, place},
-    judge::{holders, holding},
+    judge::{first_holding, holders},
     scope::Scope,
     sql,
 };
@@ -81,6 +81,6 @@ pub(crate) fn force(scope: &Scope<'_>, name: &str, token: i64) -> Result<Release
 /// Somebody who is in the way, for those who only ask.
 pub(crate) fn in_the_way(scope: &Scope<'_>, lock: i64) -> Result<Option<Holder>, Fault> {
     let of = scope.first(sql::LOCK_STATE, [lock], |row| row.get(0))?.unwrap_or(0);
-    let first = holding(scope, lock, of)?.into_iter().next();
+    let first = first_holding(scope, lock, of)?;
     Ok(first.map(|(row, until)| row.public(scope.now, until)))
 }

@@ -16,7 +16,7 @@ use fencelock_core::{BootClock, Clock, HoldId, Moment};
 use rusqlite::{CachedStatement, Connection, Params, Row};
 use std::{
     cell::{Cell, RefCell},
-    collections::HashSet,
+    collections::{BTreeSet, HashSet},
     os::fd::OwnedFd,
     time::{Duration, Instant},
 };
@@ -30,6 +30,8 @@ pub(crate) struct Scope<'a> {
     beaten: Cell<Option<i64>>,
     /// Whose file's lock was found held: a transaction is short, and some locks have many holders.
     alive: RefCell<HashSet<i64>>,
+    /// Somebody who was judged has no file.
+    gone: Cell<bool>,
     buried: RefCell<HashSet<i64>>,
     effects: RefCell<Effects>,
 }
@@ -53,14 +55,19 @@ pub(crate) const RUN: usize = 64;
 impl<'a> Scope<'a> {
     fn new(conn: &'a Connection, shared: &'a Shared) -> Self {
         let now = shared.time.now();
-        let (beaten, alive, buried, effects) = Default::default();
-        Self { conn, shared, now, beaten, alive, buried, effects }
+        let (beaten, alive, gone, buried, effects) = Default::default();
+        Self { conn, shared, now, beaten, alive, gone, buried, effects }
     }
     pub(crate) fn is_known_alive(&self, session: i64) -> bool {
         self.alive.borrow().contains(&session) || self.shared.is_ours(session)
     }
     pub(crate) fn found_alive(&self, session: i64) {
         self.alive.borrow_mut().insert(session);
+    }
+    /// Nobody can tell that it is dead, so its lease judges.
+    pub(crate) fn found_gone(&self, session: i64) {
+        self.gone.set(true);
+        self.found_alive(session);
     }
     pub(crate) fn statement(&self, sql: &str) -> rusqlite::Result<CachedStatement<'a>> {
         self.conn.prepare_cached(sql)
@@ -103,19 +110,37 @@ impl<'a> Scope<'a> {
         self.beaten.set(Some(session));
         Ok(())
     }
-    /// Compares what we hold with what is written.
+    /// What we hold and is not written any more, on a snapshot. Hold by hold: what others hold costs us nothing.
+    pub(crate) fn missing(&self, session: i64) -> Result<Vec<HoldId>, Fault> {
+        self.first(sql::SESSION_LAST, [session], |_| Ok(()))?.ok_or(Fault::SessionGone)?;
+        let mut missing = Vec::new();
+        for (hold, lock) in self.shared.held() {
+            if self.first(sql::HOLDER_THERE, (lock, hold.to_bytes(), session), |_| Ok(()))?.is_none() {
+                missing.push(hold);
+            }
+        }
+        Ok(missing)
+    }
+    pub(crate) fn lost(&self, holds: &[HoldId]) {
+        self.effects.borrow_mut().lost.extend(holds);
+    }
+    /// Compares what we hold with what is written, and ends what has run out.
     pub(crate) fn verify(&self, session: i64) -> Result<(), Fault> {
         let beat = self.first(sql::SESSION_LAST, [session], |row| row.get::<_, i64>(0))?;
         let beat = beat.ok_or(Fault::SessionGone)?;
-        let lapsed: Vec<i64> = self.all(sql::HOLDER_LAPSED, (session, beat, self.now), |row| row.get(0))?;
-        for lock in lapsed {
-            self.freed(lock)?;
-            self.tell_watchers(lock)?;
+        for (hold, lock) in self.shared.held() {
+            let id = hold.to_bytes();
+            match self.first(sql::HOLDER_LAPSED, (lock, id, session, beat, self.now), |row| row.get(0))? {
+                Some(false) => continue,
+                Some(true) => {
+                    self.execute(sql::HOLDER_WITHDRAW, (lock, id))?;
+                    self.freed(lock)?;
+                    self.tell_watchers(lock)?;
+                }
+                None => {}
+            }
+            self.lost(&[hold]);
         }
-        let id = |row: &Row<'_>| row.get::<_, [u8; 16]>(0).map(HoldId::from_bytes);
-        let found: HashSet<HoldId> = self.all(sql::HOLDS_OF, [session], id)?.into_iter().collect();
-        let missing = self.shared.held().into_iter().filter(|hold| !found.contains(hold));
-        self.effects.borrow_mut().lost.extend(missing);
         Ok(())
     }
     /// Who has no session in it has nothing else that would notice: the file may be one that nobody else can see.
@@ -191,20 +216,20 @@ impl<'a> Scope<'a> {
         if !self.buried.borrow_mut().insert(session) {
             return Ok(());
         }
-        let touched: Vec<i64> = self.all(sql::LOCKS_OF, [session], |row| row.get(0))?;
-        self.execute(sql::HOLDERS_BURY, (session, self.now, &self.shared.time.boot))?;
-        let queued = self.execute(sql::WAITERS_BURY, [session])?;
-        for lock in self.all(sql::WATCHERS_BURY, [session], |row| row.get::<_, i64>(0))? {
+        let lock_of = |row: &Row<'_>| row.get::<_, i64>(0);
+        let held = self.all(sql::HOLDERS_BURY, (session, self.now, &self.shared.time.boot), lock_of)?;
+        let queued: BTreeSet<i64> = self.all(sql::WAITERS_BURY, [session], lock_of)?.into_iter().collect();
+        for lock in self.all(sql::WATCHERS_BURY, [session], lock_of)? {
             self.execute(sql::LOCK_WATCHED, [lock])?;
         }
         if self.execute(sql::SESSION_DELETE, [session])? == 0 {
             self.execute(sql::SESSION_DEAD, [session])?;
         }
-        for lock in touched {
-            if queued > 0 {
-                // It may have been the first: the next one's time begins now.
-                self.execute(sql::LOCK_FREED, (lock, 0))?;
-            }
+        for lock in &queued {
+            // It may have been the first: the next one's time begins now.
+            self.execute(sql::LOCK_FREED, (lock, 0))?;
+        }
+        for lock in held.into_iter().chain(queued).collect::<BTreeSet<_>>() {
             self.freed(lock)?;
             self.tell_watchers(lock)?;
         }
@@ -299,16 +324,25 @@ fn once(conn: &Connection, shared: &Shared, op: impl FnOnce(&Scope<'_>) -> Resul
     }
     Ok(())
 }
-/// Runs `op` on one snapshot; it writes nothing.
+/// Runs `op` on one snapshot; it writes nothing. A session that is buried meanwhile is in the snapshot and has no file any more:
+/// it would seem to live. So whoever meets one without a file looks once more: a newer snapshot does not have the buried.
 pub(crate) fn read<T>(
     conn: &Connection,
     shared: &Shared,
-    op: impl FnOnce(&Scope<'_>) -> Result<T, Fault>,
+    mut op: impl FnMut(&Scope<'_>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    conn.prepare_cached("BEGIN")?.execute([])?;
-    let value = op(&Scope::new(conn, shared));
-    roll_back(conn);
-    value
+    let mut look = || {
+        conn.prepare_cached("BEGIN")?.execute([])?;
+        let scope = Scope::new(conn, shared);
+        let value = op(&scope);
+        roll_back(conn);
+        value.map(|value| (value, scope.gone.get()))
+    };
+    match look()? {
+        (_, true) => look(),
+        seen => Ok(seen),
+    }
+    .map(|(value, _)| value)
 }
 fn commit(conn: &Connection) -> Result<(), Fault> {
     conn.prepare_cached("COMMIT")?.execute([])?;
