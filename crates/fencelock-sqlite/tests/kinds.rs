@@ -8,7 +8,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_core::{Client, Engine, ErrorKind, HoldId, Kind, LossReason, Name, Page, Released, SharedGuard, Version};
+use fencelock_core::{
+    BootClock, Client, Clock, Engine, ErrorKind, HoldId, Kind, LossReason, Name, Page, Released, SharedGuard, Version,
+};
 use fencelock_sqlite::{Config, SqliteEngine};
 use std::{
     sync::Arc,
@@ -27,9 +29,16 @@ async fn queued(client: &Client, name: &str, n: usize) {
 async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, what).await.unwrap()
 }
-/// At once: by a ring, not by the look once a second.
+/// At once: by a ring, not by the look once a second. That is judged on a machine that does nothing else.
 async fn rung<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(900 * MS, what).await.unwrap()
+    let started = Instant::now();
+    let what = tokio::time::timeout(LONG, what).await.unwrap();
+    in_time(started.elapsed(), 900 * MS);
+    what
+}
+/// Times are judged in full only.
+fn in_time(took: Duration, limit: Duration) {
+    assert!(took < if full() { limit } else { LONG }, "{took:?}");
 }
 
 #[test]
@@ -256,23 +265,25 @@ fn a_fixed_lease_ends_by_itself_and_can_be_extended() {
         // Its session goes on beating for another hold.
         let other = a.mutex("other").ttl(300 * MS).lock().await.unwrap();
         let started = Instant::now();
-        let lease = a.mutex("x").lease(600 * MS).lock().await.unwrap();
-        let lock = b.mutex("x");
-        let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+        let lease = Arc::new(a.mutex("x").lease(600 * MS).lock().await.unwrap());
+        let (lock, old) = (b.mutex("x"), lease.clone());
+        let next = tokio::spawn(async move { (lock.lock().await.unwrap(), old.is_valid()) });
         queued(&b, "x", 1).await;
         lease.extend(1_000 * MS).await.unwrap();
         let extended = Instant::now();
         lease.extend(200 * MS).await.unwrap();
         soon(other.renewed()).await;
         soon(other.renewed()).await;
-        let left = b.inspect("x").await.unwrap().holders[0].left;
-        assert!(left + extended.elapsed() <= 1_100 * MS, "no heartbeat renews it: {left:?}");
+        let since = extended.elapsed();
+        let left = b.inspect("x").await.unwrap().holders.first().map(|holder| holder.left).unwrap_or_default();
+        assert!(left <= (1_000 * MS).saturating_sub(since), "no heartbeat renews it: {left:?} after {since:?}");
         assert_eq!(soon(lease.lost()).await, LossReason::Expired);
-        assert!(started.elapsed() > 900 * MS && !next.is_finished());
-        let next = soon(next).await.unwrap();
+        assert!(started.elapsed() > 900 * MS);
+        let (next, beside) = soon(next).await.unwrap();
+        assert!(!beside, "granted while the lease was good");
         let took = started.elapsed();
-        assert!(took >= 1_000 * MS && took < 1_900 * MS, "{took:?}");
-        other.check().unwrap();
+        assert!(took >= 1_000 * MS, "{took:?}");
+        in_time(took, 1_900 * MS);
         assert!(next.token() > lease.token());
         assert_eq!(lease.extend(200 * MS).await.unwrap_err().kind(), ErrorKind::Lost);
     });
@@ -306,7 +317,7 @@ fn a_fixed_lease_and_max_hold_end_with_the_earlier_one() {
         assert_eq!(soon(lease.lost()).await, LossReason::MaxHold);
         let started = Instant::now();
         soon(b.mutex("x").lock()).await.unwrap().release().await.unwrap();
-        assert!(started.elapsed() < 1_000 * MS);
+        in_time(started.elapsed(), 1_000 * MS);
         let lease = a.mutex("y").lease(300 * MS).max_hold(30_000 * MS).lock().await.unwrap();
         assert_eq!(soon(lease.lost()).await, LossReason::Expired);
     });
@@ -327,7 +338,8 @@ fn at_least_outlives_a_shutdown_but_not_a_forced_release() {
         assert_eq!(status.holders[0].token, token, "it counts as held");
         let next = soon(next).await.unwrap();
         let took = started.elapsed();
-        assert!(took >= 795 * MS && took < 1_500 * MS, "{took:?}");
+        assert!(took >= 795 * MS, "{took:?}");
+        in_time(took, 1_500 * MS);
         next.release().await.unwrap();
         assert_eq!(folder.count("SELECT sum(dead) FROM fencelock_session"), 0, "its session went with it");
 
@@ -352,7 +364,8 @@ fn what_at_least_left_is_swept_when_nobody_comes_for_it() {
     });
     assert_eq!(folder.count("SELECT sum(dead) FROM fencelock_session"), 1);
     assert_eq!(folder.files(), [""; 0]);
-    std::thread::sleep(500 * MS);
+    let least = u64::try_from(folder.count("SELECT least FROM fencelock_holder")).unwrap();
+    eventually("its time is over", LONG, || BootClock.now().as_nanos() > least);
     // Whoever opens a session sweeps.
     let b = folder.client();
     let _guard = rt.block_on(b.mutex("y").lock()).unwrap();
@@ -428,11 +441,11 @@ fn an_observer_is_told_also_when_a_lease_ends_by_itself() {
         });
         assert!(tokio::time::timeout(50 * MS, &mut heard).await.is_err());
         let lease = b.mutex("x").note("b").lease(300 * MS).lock().await.unwrap();
-        let (mut observer, leader) = tokio::time::timeout(600 * MS, heard).await.unwrap().unwrap();
+        let (mut observer, leader) = soon(heard).await.unwrap();
         assert_eq!((&*leader.candidate, leader.term), ("b", lease.token()));
         let started = Instant::now();
         assert!(rung(observer.changed()).await.unwrap().is_none());
-        assert!(started.elapsed() < 600 * MS);
+        in_time(started.elapsed(), 600 * MS);
         // Of those who hold it alone.
         drop(lease);
         let mut observer = a.election("y").observe();
@@ -510,8 +523,7 @@ fn a_store_is_the_same_by_every_path() {
 fn many_names_leave_only_rows_and_many_holds_are_one_session() {
     let folder = Folder::new();
     let a = folder.client();
-    let full = std::env::var_os("FENCELOCK_PROVE").is_some_and(|v| v == "1");
-    let (names, holds) = if full { (100_000, 10_000) } else { (10_000, 1_000) };
+    let (names, holds) = if full() { (100_000, 10_000) } else { (10_000, 1_000) };
     runtime().block_on(async {
         for first in (0..names).step_by(1_000) {
             let all = (first..first + 1_000).map(|n| {
@@ -524,6 +536,8 @@ fn many_names_leave_only_rows_and_many_holds_are_one_session() {
         }
         assert_eq!(folder.count("SELECT count(*) FROM fencelock_lock"), names);
         assert_eq!((folder.files().len(), a.held()), (2, 0));
+        let others = ["holder", "waiter", "watcher", "write"].map(|t| folder.count(&format!("SELECT count(*) FROM fencelock_{t}")));
+        assert_eq!((others, folder.count("SELECT count(*) FROM fencelock_session")), ([0; 4], 1), "rows and nothing else");
         let mut guards: Vec<SharedGuard> = Vec::new();
         for first in (0..holds).step_by(500) {
             let all = (first..first + 500).map(|n| {

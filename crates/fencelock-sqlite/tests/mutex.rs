@@ -1,10 +1,14 @@
 //! One process, several clients: each client is a session, so they exclude each other as processes do.
-//! Planted to see them go red: `freed` without its ring; `bury` at close left out; HOLDER_DELETE without the token.
+//! Planted to see them go red: `freed` without its ring; `bury` at close left out; HOLDER_DELETE without the token; an owner's first
+//! guard that leaves releases.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_core::{ErrorKind, LossReason, Page, Released, Token};
-use std::time::{Duration, Instant};
+use fencelock_core::{Client, ErrorKind, LossReason, Page, Released, Token, memory::MemoryEngine};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 #[test]
 fn lock_release_and_what_is_told() {
@@ -263,5 +267,56 @@ fn shutdown_ends_waits_and_tells_holders() {
         let lost = guard.lost();
         a.shutdown(Duration::from_secs(5)).await.unwrap();
         assert_eq!(tokio::time::timeout(Duration::from_secs(10), lost).await.unwrap(), LossReason::SessionEnded);
+    });
+}
+
+/// A hold lives with its process here, so nobody can take it along (SAFETY A5).
+#[test]
+fn tickets_are_refused_and_leave_nothing_held() {
+    let folder = Folder::new();
+    let a = folder.client();
+    runtime().block_on(async {
+        let refused = a.mutex("x").lock().await.unwrap().into_ticket().await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+        eventually("released", Duration::from_secs(10), || folder.count("SELECT count(*) FROM fencelock_holder") == 0);
+        // One of another store, for a lock of this name.
+        let memory = Client::builder(Arc::new(MemoryEngine::new())).build().unwrap();
+        let ticket = memory.mutex("x").lock().await.unwrap().into_ticket().await.unwrap();
+        let refused = a.adopt(&ticket).await.unwrap_err();
+        assert!(matches!(refused.kind(), ErrorKind::Unsupported | ErrorKind::InvalidConfig), "{refused}");
+        assert_eq!((a.held(), folder.count("SELECT count(*) FROM fencelock_lock")), (0, 1));
+    });
+}
+
+#[test]
+fn an_owner_s_count_is_exact_when_its_tasks_are_cancelled() {
+    let folder = Folder::new();
+    let a = folder.client();
+    runtime().block_on(async {
+        let me = a.owner();
+        for round in 0..60u64 {
+            let tasks: Vec<_> = (0..8)
+                .map(|i| {
+                    let lock = a.mutex("x").reentrant(&me).lock();
+                    let patience = Duration::from_micros((round * 37 + i * 411) % 4_000);
+                    tokio::spawn(
+                        async move { tokio::time::timeout(patience, lock).await.ok().map(|guard| guard.unwrap()) },
+                    )
+                })
+                .collect();
+            let mut guards = Vec::new();
+            for task in tasks {
+                guards.extend(task.await.unwrap());
+            }
+            assert_eq!(me.entries("x") as usize, guards.len(), "round {round}");
+            let held = folder.count("SELECT count(*) FROM fencelock_holder");
+            assert!(guards.is_empty() || held == 1, "round {round}: {} guards on {held} holds", guards.len());
+            drop(guards);
+        }
+        eventually("nothing is left", Duration::from_secs(10), || {
+            folder.count("SELECT (SELECT count(*) FROM fencelock_holder) + (SELECT count(*) FROM fencelock_waiter)")
+                == 0
+        });
+        assert_eq!(me.entries("x"), 0);
     });
 }

@@ -46,6 +46,8 @@ pub(crate) struct Figures {
     pub(crate) longest: Duration,
     /// Workers that began in 1970.
     pub(crate) without_rtc: usize,
+    /// Boots that began in 1970, jumped to this century, gave tokens after that, and were cut off.
+    pub(crate) sprung: usize,
 }
 impl Figures {
     pub(crate) fn add(&mut self, other: &Self) {
@@ -56,6 +58,7 @@ impl Figures {
         self.names += other.names;
         self.in_the_way += other.in_the_way;
         self.without_rtc += other.without_rtc;
+        self.sprung += other.sprung;
         self.longest = self.longest.max(other.longest);
     }
 }

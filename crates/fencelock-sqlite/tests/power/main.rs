@@ -86,12 +86,13 @@ fn points() {
     });
     let (figures, wrong) = seen.into_inner().unwrap();
     let points = seeds.end - seeds.start;
-    let Figures { cuts, tokens, forgetful, sectors, names, in_the_way, longest, without_rtc } = figures;
+    let Figures { cuts, tokens, forgetful, sectors, names, in_the_way, longest, without_rtc, sprung } = figures;
     assert!(wrong.is_empty(), "{} wrong at {points} points:\n{}", wrong.len(), wrong.join("\n"));
-    let clocks = format!("{without_rtc} workers began in 1970");
+    let clocks = format!("{without_rtc} workers began in 1970, {sprung} boots gave tokens after a jump from there");
     let figure = format!("{points} points, {cuts} cuts in {:.1?}, {tokens} tokens, {clocks}", started.elapsed());
     bar("power", figure, "200 points: opens, no token back or twice", points >= 200);
     assert!(one.is_some() || without_rtc > 0, "the shim does not move the wall clock");
+    assert!(one.is_some() || sprung > 0, "no boot sprang from 1970 to this century and went on");
     let took = format!("{forgetful} cuts took tokens out of it, {sectors} sectors and {names} names gone or back");
     let enough = one.is_some() || forgetful * 5 >= cuts;
     bar("power: what was lost", took, "a fifth of the cuts took tokens", enough);

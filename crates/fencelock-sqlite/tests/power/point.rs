@@ -145,16 +145,19 @@ impl Point<'_> {
                 role: 0,
             };
             // The last one looks at everything; the others may end at any moment.
-            let through = self.boot(&mut rng, &place.0, &disk, &boot, orders, number + 1 == boots);
-            let opened = judge.read(&boot, &fs::read_to_string(&log).unwrap());
-            let said = fs::read_to_string(place.0.join(format!("log-{number}.err"))).unwrap();
-            if !said.is_empty() {
-                judge.wrong.push(format!("boot {number}: a worker's errors: {said}"));
+            let sprang = self.boot(&mut rng, &place.0, &disk, &boot, orders, number + 1 == boots);
+            let said = fs::read_to_string(&log).unwrap();
+            let opened = judge.read(&boot, &said);
+            let after = sprang.and_then(|at| said.get(at..)).unwrap_or_default();
+            judge.figures.sprung += usize::from(after.lines().any(|line| line.starts_with("G ")));
+            let errors = fs::read_to_string(place.0.join(format!("log-{number}.err"))).unwrap();
+            if !errors.is_empty() {
+                judge.wrong.push(format!("boot {number}: a worker's errors: {errors}"));
             }
             if opened && !disk.has_seen_syncs() {
                 judge.wrong.push(format!("boot {number}: nothing was synced (or the shim is not there)"));
             }
-            if !through {
+            if sprang.is_none() {
                 judge.wrong.push(format!("boot {number}: not everything could be locked in {PATIENCE:?}"));
                 break;
             }
@@ -172,8 +175,16 @@ impl Point<'_> {
         judge.order();
         Seen { wrong: judge.wrong, figures: judge.figures }
     }
-    /// From the start to the cut. False: it does not get on.
-    fn boot(&self, rng: &mut Rng, place: &Path, disk: &Disk, boot: &Boot<'_>, orders: Orders, last: bool) -> bool {
+    /// From the start to the cut: how much the log said when the clock sprang from 1970 to this century. `None`: it does not get on.
+    fn boot(
+        &self,
+        rng: &mut Rng,
+        place: &Path,
+        disk: &Disk,
+        boot: &Boot<'_>,
+        orders: Orders,
+        last: bool,
+    ) -> Option<usize> {
         let host = place.join("host");
         fs::write(host.join("boot_id"), format!("{}\n", boot.id)).unwrap();
         // Its clock begins anew, or goes on where the lost one's was: leases must not care.
@@ -213,7 +224,7 @@ impl Point<'_> {
             while !done(&fs::read_to_string(&log).unwrap()) {
                 std::thread::sleep(Duration::from_millis(2));
                 if started.elapsed() > PATIENCE {
-                    return false;
+                    return None;
                 }
             }
             rest += Duration::from_millis(30);
@@ -224,16 +235,21 @@ impl Point<'_> {
             false => (0..rng.u32(0..3)).map(|_| if rng.bool() { Wall::Real } else { Wall::any(rng) }).collect(),
         };
         rest += Duration::from_millis(if boot.cleaning { 150 } else { 0 });
+        let (mut now, mut sprang) = (wall, usize::MAX);
         for jump in jumps {
             let nap = rest.mul_f64(rng.f64() / 2.0);
             std::thread::sleep(nap);
             rest -= nap;
             set(jump);
+            if matches!((now, jump), (Wall::Epoch(_), Wall::Real | Wall::Days(_))) {
+                sprang = sprang.min(fs::read_to_string(&log).unwrap().len());
+            }
+            now = jump;
         }
         std::thread::sleep(rest);
         // All at once: one that still ran would find another one dead, and bury it.
         workers.iter().for_each(Process::stop);
         drop(workers);
-        true
+        Some(sprang)
     }
 }

@@ -19,8 +19,11 @@ pub(crate) fn leaders() {
     let mut seen = vec![0; observers.len()];
     let (mut told, mut taken) = (Vec::new(), Vec::new());
     for i in 1..=kills + 1 {
-        let (began, term) = queue[0].hear("leads");
+        let (_, term) = queue[0].hear("leads");
         let term: u64 = term.parse().unwrap();
+        // From the grant on, not from when its process says so.
+        let began = folder.count(&format!("SELECT since FROM fencelock_holder WHERE token = {term}"));
+        let began = u64::try_from(began).unwrap();
         // One candidate at a time stands in the queue: else the next leader would be anybody's guess.
         queue.push_back(candidate(i));
         queued(&folder, 1);

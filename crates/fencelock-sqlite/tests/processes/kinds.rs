@@ -1,10 +1,10 @@
 //! Death and sleep of readers, writers and holders of permits; who watches; who adds.
 //! Planted to see them go red: HOLDERS_BURY without `least` (free again after 19 ms); sleepers never passed (stuck for a minute); a
-//! version not compared (the sum is not exact); a watch that never ends; and, at the bars alone: one holder watched and not 32, a grant
+//! version not compared, or the nonce not asked (the sum is not exact); a watch that never ends; and, at the bars alone: one holder watched and not 32, a grant
 //! that tells no watchers (1.0 s each).
 use crate::{
     bar,
-    common::{Folder, eventually, runtime},
+    common::{Folder, eventually, full, runtime},
     pause::stop,
     percentile, tenth,
     worker::{Worker, queued},
@@ -51,7 +51,7 @@ pub(crate) fn a_killed_one_of_many() {
     let worst = percentile(&mut times, 1.0);
     assert!(worst < Duration::from_secs(10), "stuck: {worst:?}");
     let p75 = percentile(&mut times, 0.75);
-    assert!(p75 < 500 * MS, "by the look once a second, not by word: {p75:?}");
+    assert!(!full() || p75 < 500 * MS, "by the look once a second, not by word: {p75:?}");
     let p99 = percentile(&mut times, 0.99);
     bar(
         "kill -9 of the last reader, or of one of three permits: the next is in, p99",
@@ -125,7 +125,8 @@ pub(crate) fn a_stopped_head_waiter() {
         holder.tell("release");
         let (released, _) = holder.hear("released true");
         let (held, _) = next.hear("held");
-        assert!(held.saturating_sub(released) < 200_000_000, "after {} ns", held.saturating_sub(released));
+        let took = Duration::from_nanos(held.saturating_sub(released));
+        assert!(took < if full() { 200 * MS } else { 10_000 * MS }, "after {took:?}");
     }
     let slowest = percentile(&mut passed, 1.0);
     assert!(slowest < Duration::from_secs(10), "stuck: {slowest:?}");
@@ -146,7 +147,7 @@ pub(crate) fn twenty_readers_behind_a_writer() {
     let (released, _) = holder.hear("released true");
     let last = readers.iter_mut().map(|reader| reader.hear("held").0).max().unwrap();
     let took = Duration::from_nanos(last.saturating_sub(released));
-    assert!(took < 900 * MS, "by the look once a second, not by word: {took:?}");
+    assert!(took < if full() { 900 * MS } else { 10_000 * MS }, "by the look once a second, not by word: {took:?}");
     bar("20 readers behind a writer: the last is in", format!("{took:?}"), "<= 150 ms", took <= 150 * MS);
 }
 
@@ -181,7 +182,7 @@ pub(crate) fn observer() {
     let worst = percentile(&mut times, 1.0);
     assert!(worst < Duration::from_secs(10), "stuck: {worst:?}");
     let p75 = percentile(&mut times, 0.75);
-    assert!(p75 < 250 * MS, "by the look once a second, not by word: {p75:?}");
+    assert!(!full() || p75 < 250 * MS, "by the look once a second, not by word: {p75:?}");
     let p99 = percentile(&mut times, 0.99);
     bar(
         "an observer hears of a new holder, of a release, of a kill -9, p99",
@@ -197,11 +198,14 @@ pub(crate) fn observer() {
 pub(crate) fn cells() {
     let (folder, processes, rounds) = (Folder::new(), 16, tenth(200));
     let (database, each) = (folder.database(), rounds.to_string());
-    let workers: Vec<_> =
-        (0..processes).map(|_| Worker::start(&["add", database.to_str().unwrap(), "x", &each])).collect();
+    let add = |seed: usize| Worker::start(&["add", database.to_str().unwrap(), "x", &each, &seed.to_string()]);
+    let mut workers: Vec<_> = (0..processes).map(add).collect();
+    let lost: u64 = workers.iter_mut().map(|worker| worker.hear("lost").1.parse::<u64>().unwrap()).sum();
     assert!(workers.into_iter().all(Worker::wait));
     let now = runtime().block_on(async { folder.client().cell("x").load().await.unwrap() });
     let sum = String::from_utf8(now.value.unwrap().to_vec()).unwrap();
     assert_eq!(sum, (processes * rounds).to_string());
-    bar("16 processes add to a cell", format!("{sum} of {}", processes * rounds), "exact", true);
+    assert!(lost > 0, "the run must bite");
+    let figure = format!("{sum} of {}, {lost} replies of writes lost", processes * rounds);
+    bar("16 processes add to a cell", figure, "exact", true);
 }

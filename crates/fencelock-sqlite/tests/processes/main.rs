@@ -61,9 +61,7 @@ fn main() {
 }
 
 /// In full, or at a tenth.
-pub(crate) fn full() -> bool {
-    std::env::var_os("FENCELOCK_PROVE").is_some_and(|v| v == "1")
-}
+pub(crate) use common::full;
 pub(crate) fn tenth(n: usize) -> usize {
     if full() { n } else { (n / 10).max(1) }
 }

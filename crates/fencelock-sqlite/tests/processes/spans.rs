@@ -139,7 +139,8 @@ pub(crate) fn weights() {
     let (most, _) = judge(&spans);
     assert!(most <= 5, "{most} permits of 5");
     let (small, large) = (longest(&spans, |span| span.take == 1), longest(&spans, |span| span.take == 3));
-    bar("12 processes take 1 to 3 of 5 permits: the most at once", most, "<= 5", most > 3);
+    assert!(most > 3, "the run must bite: {most} permits at once");
+    bar("12 processes take 1 to 3 of 5 permits: the most at once", most, "<= 5", true);
     let worst = small.max(large);
     bar(
         "the longest wait among them",

@@ -1,13 +1,14 @@
 //! What the other processes do.
 use crate::common::client;
-use fencelock_core::{BootClock, Claim, Client, Clock, Guard, Held, Result, SharedGuard};
+use fencelock_core::{BootClock, Chaos, Claim, Client, Clock, ErrorKind, Guard, Held, Operation, Result, SharedGuard};
+use fencelock_sqlite::{Config, SqliteEngine};
 use std::{
     fs,
     io::{BufRead, BufReader, Write},
     ops::Deref,
     path::Path,
     process::{Child, ChildStdin, Command, Stdio},
-    sync::mpsc,
+    sync::{Arc, mpsc},
     time::{Duration, Instant},
 };
 
@@ -48,17 +49,25 @@ pub(crate) fn main(words: &[String]) {
             });
             fs::write(word(4), log).unwrap();
         }
-        // add DB NAME ROUNDS: each round adds one to a cell.
+        // add DB NAME ROUNDS SEED: each round adds one to a cell, over a link that loses every fifth reply; says how many it lost.
         "add" => runtime.block_on(async {
-            let client = client(&database);
+            let engine = SqliteEngine::open(Config::new(&database)).unwrap();
+            let chaos = Arc::new(Chaos::new(Arc::new(engine)).seed(number(4)).lose_replies(0.2));
+            let client = Client::builder(chaos.clone()).build().unwrap();
             let cell = client.cell(word(2));
+            let mut answered = 0;
             for _ in 0..number(3) {
-                let add = |value: Option<&[u8]>| {
+                let mut add = |value: Option<&[u8]>| {
+                    answered += 1;
                     let n: u64 = value.map_or(0, |v| std::str::from_utf8(v).unwrap().parse().unwrap());
                     (n + 1).to_string()
                 };
-                cell.update(add).await.unwrap();
+                while let Err(e) = cell.update(&mut add).await {
+                    // A look whose reply was lost: nothing was written.
+                    assert_eq!((e.kind(), e.operation()), (ErrorKind::Ambiguous, "call"));
+                }
             }
+            say(&format!("lost {}", chaos.calls(Operation::CompareExchange) - answered));
         }),
         // dine DB DB COUNTERS LOG END_NS
         "dine" => runtime.block_on(crate::philosophers::dine(words)),
