@@ -2,7 +2,7 @@
 
 use crate::cargo::cargo;
 use crate::manifest::members;
-use crate::steps::{Steps, run as run_command};
+use crate::steps::{Steps, output, run as run_command};
 use crate::{oldest, packages, simulate};
 use std::fs;
 use std::path::Path;
@@ -29,6 +29,7 @@ pub(crate) fn run(root: &Path, extent: Extent) -> ExitCode {
     steps.step("examples", || examples(root));
     let (seeds, limit) = if extent == Extent::Full { ("20000", "5000") } else { ("2000", "2000") };
     steps.command("simulated histories", simulate::command(root, &["--seeds", seeds]));
+    steps.step("a seed is the same history in another process", || replay(root));
     steps.command("mutants are caught", simulate::command(root, &["--mutants", "--limit", limit]));
     // In the workspace build the CLI switches every engine on, so only this sees a program without any.
     let bare = ["test", "--package", "fencelock", "--no-default-features", "--no-fail-fast", "--tests"];
@@ -37,6 +38,20 @@ pub(crate) fn run(root: &Path, extent: Extent) -> ExitCode {
         steps.step("fencelock-sqlite with the oldest rusqlite", || oldest::test(root));
     }
     steps.finish()
+}
+
+/// Some seeds, told twice: each time by a process of its own.
+fn replay(root: &Path) -> Result<(), String> {
+    for seed in ["3", "17", "4242"] {
+        let tell = || output(&mut simulate::command(root, &["--seed", seed]));
+        let (first, second) = (tell()?, tell()?);
+        if first != second {
+            let differ = first.lines().zip(second.lines()).find(|(a, b)| a != b);
+            return Err(format!("seed {seed}: {differ:?}"));
+        }
+        println!("   seed {seed}: {} lines", first.lines().count());
+    }
+    Ok(())
 }
 
 /// `cargo test` only builds them: here each runs to its end, with a default database of its own.
