@@ -99,8 +99,9 @@ pub(crate) struct Hold {
     /// It is not given back before, if anybody has had it in hand.
     not_before: Moment,
     pub(crate) taken: AtomicBool,
-    /// The latest end of a lease that was extended, by the engine's clock at its slowest.
+    /// The latest end of an extension that was sent, and of one that was answered in time: by the engine's clock at its slowest.
     extended: AtomicU64,
+    known: AtomicU64,
     /// The guards on it: those that hold it alone in the low half, those that share it in the high half (SAFETY A4).
     entries: AtomicU64,
     /// A writer's hold that readers have now.
@@ -204,6 +205,7 @@ impl Hold {
             not_before,
             taken,
             extended: AtomicU64::new(0),
+            known: AtomicU64::new(0),
             entries,
             downgraded,
             trusted,
@@ -306,8 +308,12 @@ impl Hold {
     }
     /// When the engine itself has ended the lease, whatever was lost on the way.
     pub(crate) fn ends_by(&self) -> Moment {
-        let extended = Moment::from_nanos(self.extended.load(Acquire));
-        (self.sent_at() + self.grant.ttl.mul_f64(1.02) + MARGIN).max(extended)
+        self.known_end().max(Moment::from_nanos(self.extended.load(Acquire)))
+    }
+    /// When the lease has ended that the holder knew of: what came too late gave it nothing.
+    pub(crate) fn known_end(&self) -> Moment {
+        let known = Moment::from_nanos(self.known.load(Acquire));
+        (self.sent_at() + self.grant.ttl.mul_f64(1.02) + MARGIN).max(known)
     }
     /// A third of the ttl, jittered, so that bursts of grants become no bursts of renewals.
     pub(crate) fn renew_at(&self) -> Moment {
@@ -339,7 +345,11 @@ impl Hold {
         let ends = sent_at + d.mul_f64(1.02) + MARGIN;
         self.extended.fetch_max(ends.as_nanos(), AcqRel);
         self.extend(sent_at + trusted(d, can) - self.trusted);
-        self.is_valid()
+        let in_time = self.is_valid();
+        if in_time {
+            self.known.fetch_max(ends.as_nanos(), AcqRel);
+        }
+        in_time
     }
     /// A renewal that was sent at `sent_at` was answered. *Invariant (SAFETY G4):* an answer that comes after the end of
     /// validity changes nothing, for the loss may have been told already.
@@ -442,5 +452,43 @@ impl Hold {
             changed.as_mut().await;
             changed.set(beat.notified());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see it go red: `known_end` at the latest end that was sent.
+    use super::*;
+    use crate::{
+        clock::TokioClock,
+        engine::Engine,
+        memory::MemoryEngine,
+        types::{HoldId, Lease, Name, Token},
+    };
+
+    /// A task that is not polled in time sees the answer when its hold is lost: the store has extended it all the same, and that is
+    /// given back when the lease is over that its holder knew of (SAFETY G4), not when this one is.
+    #[tokio::test(start_paused = true)]
+    async fn an_extension_that_is_seen_too_late_moves_no_end_that_the_holder_knows_of() {
+        let (second, clock) = (Duration::from_secs(1), Arc::new(TokioClock::start()));
+        let can = MemoryEngine::new().info().capabilities.clone();
+        let (name, hold, sent_at) = (Name::new("x").unwrap(), HoldId::from_bytes([1; 16]), clock.now());
+        let (ttl, claim, note) = (10 * second, Claim::Mutex, "".into());
+        let (max_hold, at_least) = (None, Duration::ZERO);
+        let wish = Wish { name: name.clone(), claim, ttl, fixed: true, max_hold, at_least, wait: false, note };
+        let request = Request::new(wish, hold, None);
+        let (token, lease) = (Token::new(1).unwrap(), Lease::Own { sent_at });
+        let grant = Grant { name, claim, hold, token, ttl, lease, server_micros: 0, place: None };
+        let hold = Hold::new(grant, Since::Own(AtomicU64::new(sent_at.as_nanos())), &request, &can, clock.clone());
+        assert!(hold.extend_by(clock.now(), 20 * second, &can));
+        let first = hold.known_end();
+        assert!(first == hold.ends_by() && first > sent_at + 20 * second, "in time");
+        tokio::time::sleep(19 * second).await;
+        let asked = clock.now();
+        tokio::time::sleep(second).await;
+        assert_eq!(hold.judge(clock.now()), Verdict::Lost);
+        assert!(!hold.extend_by(asked, 20 * second, &can));
+        assert_eq!(hold.known_end(), first);
+        assert!(hold.ends_by() > asked + 20 * second, "a release insists until then");
     }
 }

@@ -144,12 +144,12 @@ impl Keeper {
         self.insist(enough, || self.engine.release(&grant)).await;
     }
     /// After a loss by the clock: a renewal that was on its way may have extended what nobody holds any more, and would lock
-    /// everybody out (SAFETY G4). Not before the lease's own end: until then the old holder may still be winding up.
+    /// everybody out (SAFETY G4). Not before the end of the lease that its holder knew of: until then he may still be winding up.
     pub(super) fn lapsed(self: Arc<Self>, hold: Arc<Hold>) -> Option<Pin<Box<dyn Future<Output = ()> + Send>>> {
         let lapsed = matches!(hold.life(), Life::Lost(LossReason::Expired | LossReason::Unreachable));
         (lapsed && !lives(Mutant::NoReleaseAfterLapse)).then(|| {
             Box::pin(async move {
-                sleep(self.clock.now().until(hold.ends_by())).await;
+                sleep(self.clock.now().until(hold.known_end())).await;
                 self.release(hold).await;
             }) as _
         })
