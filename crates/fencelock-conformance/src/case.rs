@@ -27,8 +27,20 @@ impl Case {
         known(self.id).map(|known| known.scope)
     }
     /// Why it cannot be shown on this engine.
-    pub(crate) fn missing(&self, can: &Capabilities, fixture: &dyn Fixture, cut: bool) -> Option<&'static str> {
-        self.needs.iter().find_map(|need| need.missing(can, fixture, cut))
+    pub(crate) fn missing(&self, ground: &Ground<'_>) -> Option<&'static str> {
+        self.needs.iter().find_map(|need| need.missing(ground))
+    }
+    /// Whoever stops a server, ends its sessions, or does something else that others would notice, has a store of his own.
+    pub(crate) fn own_store(&self, cut: bool) -> bool {
+        self.needs.iter().any(|need| match need {
+            Need::Deletions | Need::Records | Need::Server | Need::Sessions | Need::Store | Need::WakeUps => true,
+            Need::Silence => !cut,
+            _ => false,
+        })
+    }
+    /// Whether it measures times when it runs in full.
+    pub(crate) fn measures(&self) -> bool {
+        self.needs.contains(&Need::Alone)
     }
 }
 impl fmt::Debug for Case {
@@ -37,51 +49,87 @@ impl fmt::Debug for Case {
     }
 }
 
-/// What a case needs that not every engine has.
+/// What a family has, as far as cases need it.
+pub(crate) struct Ground<'a> {
+    pub(crate) can: &'a Capabilities,
+    pub(crate) fixture: &'a dyn Fixture,
+    pub(crate) cut: bool,
+    pub(crate) sessions: bool,
+}
+
+/// What a case needs that not every engine has; or how it wants to be run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Need {
+    /// Nothing else runs beside it in full, where it judges times: [`Context::in_time`].
+    Alone,
     /// Values with a version.
     Cells,
+    /// Clients whose clock is not the store's.
+    Clocks,
     /// A client can die without a word: a process that is killed, or a client that is cut off for good.
     Crash,
     /// One client can be cut off, and come back.
     Cut,
+    /// Records of holds that can be deleted from outside. The trial has a store of its own.
+    Deletions,
     /// A writer becomes a reader.
     Downgrade,
     /// Leases that are never renewed.
     FixedLeases,
+    /// Several applications in one store.
+    Namespaces,
+    /// Leases of their own, which core renews one by one.
+    OwnLeases,
     /// Semaphores.
     Permits,
     /// The store is reached by several processes.
     Processes,
     /// Read-write locks.
     ReadWrite,
+    /// Records of names that nobody uses, which go after a time. The trial has a store of its own.
+    Records,
     /// A server that can be stopped. The trial has a store of its own.
     Server,
     /// Sessions that can be ended from outside. The trial has a store of its own.
     Sessions,
+    /// The engine can fall silent: for one client, which is cut off, or for all at once. In the latter case the trial has a
+    /// store of its own.
+    Silence,
+    /// A store of its own.
+    Store,
     /// Holds that are handed to another process.
     Tickets,
     /// Each hold has a ttl of its own.
     TtlPerHold,
+    /// Wake-ups that can be lost. The trial has a store of its own.
+    WakeUps,
 }
 impl Need {
-    fn missing(self, can: &Capabilities, fixture: &dyn Fixture, cut: bool) -> Option<&'static str> {
+    fn missing(self, ground: &Ground<'_>) -> Option<&'static str> {
+        let Ground { can, fixture, cut, sessions } = *ground;
         let processes = fixture.address().is_some();
         let (has, why) = match self {
+            Self::Alone | Self::Store => (true, ""),
             Self::Cells => (can.cells, "no cells"),
+            Self::Clocks => (fixture.clocks().is_some(), "its clients have no other clock than its store"),
             Self::Crash => (processes || cut, "its clients can be neither killed nor cut off"),
             Self::Cut => (cut, "its clients cannot be cut off"),
+            Self::Deletions => (fixture.deletions().is_some(), "its records cannot be deleted from outside"),
             Self::Downgrade => (can.downgrade, "no downgrade"),
             Self::FixedLeases => (can.fixed_leases, "no fixed leases: holds live with a session"),
+            Self::Namespaces => (fixture.namespaces().is_some(), "no namespaces"),
+            Self::OwnLeases => (!sessions, "core renews no hold: they live with a session"),
             Self::Permits => (can.permits, "no permits"),
             Self::Processes => (processes, "its store lives in one process"),
             Self::ReadWrite => (can.read_write, "no read-write locks"),
+            Self::Records => (fixture.records().is_some(), "its records do not go by themselves"),
             Self::Server => (fixture.server().is_some(), "no server"),
             Self::Sessions => (fixture.sessions().is_some(), "its sessions cannot be ended from outside"),
+            Self::Silence => (cut || fixture.server().is_some(), "it cannot be made silent"),
             Self::Tickets => (can.tickets, "no tickets: SAFETY A5"),
             Self::TtlPerHold => (can.ttl_per_hold, "one ttl for all holds of a session"),
+            Self::WakeUps => (fixture.wake_ups().is_some(), "its wake-ups cannot be lost"),
         };
         (!has).then_some(why)
     }

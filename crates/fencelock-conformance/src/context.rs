@@ -1,18 +1,24 @@
 //! What a case has in hand.
 use crate::{
-    fixture::{Connection, Family, Fixture},
+    case::Case,
+    fixture::{Connection, Cut, Family, Fixture},
     judge::Judge,
     peer::Peer,
     puppet::Puppet,
+    suite::full,
 };
-use fencelock_core::{BootClock, Chaos, Client, Clock, HoldId, Moment, Page, Status};
+use fencelock_core::{BootClock, Chaos, Client, Clock, Held, HoldId, Moment, Name, Page, Status};
 use std::{
+    collections::BTreeMap,
     fmt,
     future::Future,
     panic::resume_unwind,
     path::{Path, PathBuf},
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     task::Poll,
     time::{Duration, Instant},
 };
@@ -24,6 +30,24 @@ const LONG: Duration = Duration::from_secs(60);
 
 /// What a case panics with when its run proves nothing.
 pub(crate) struct Void(pub(crate) String);
+/// This run proves nothing: it is made again.
+pub(crate) fn void(why: String) -> ! {
+    resume_unwind(Box::new(Void(why)))
+}
+/// Waits until a hold in doubt is renewed, now that its engine answers again. On a machine that has left it no time it may be lost.
+pub(crate) async fn renewed_in_time(held: &Held) {
+    let left = held.remaining();
+    let renewed = async {
+        tokio::select! {
+            () = held.renewed() => true,
+            _ = held.lost() => false,
+        }
+    };
+    if !within("renewed", renewed).await {
+        assert!(left < held.ttl() / 8, "lost, though the engine answered {left:?} before its end");
+        void(format!("only {left:?} of {:?} were left to renew it", held.ttl()));
+    }
+}
 
 /// A store that is shared with other trials, names of one's own, and clients. Cheap to clone.
 #[derive(Clone)]
@@ -33,14 +57,18 @@ struct Inner {
     fixture: Arc<dyn Fixture>,
     prefix: String,
     folder: PathBuf,
+    measures: bool,
+    /// Somebody has died, or was silent: what he had may run out.
+    runs_out: Arc<AtomicBool>,
 }
 impl Context {
-    pub(crate) fn new(family: &'static dyn Family, fixture: Arc<dyn Fixture>, case: &str) -> Self {
-        let prefix = format!("{}-{:08x}", case.replace('/', "-"), fastrand::u32(..));
+    pub(crate) fn new(family: &'static dyn Family, fixture: Arc<dyn Fixture>, case: &Case) -> Self {
+        let prefix = format!("{}-{:08x}", case.id.replace('/', "-"), fastrand::u32(..));
         let base = Path::new("/dev/shm");
         let base = if base.is_dir() { base.to_owned() } else { std::env::temp_dir() };
         let folder = base.join(format!("fencelock-conformance-{}-{prefix}", std::process::id()));
-        Self(Arc::new(Inner { family, fixture, prefix, folder }))
+        let (measures, runs_out) = (case.measures(), Arc::default());
+        Self(Arc::new(Inner { family, fixture, prefix, folder, measures, runs_out }))
     }
     /// A name that no other trial uses: this one's prefix, `/`, `what`.
     pub fn name(&self, what: &str) -> String {
@@ -87,9 +115,24 @@ impl Context {
         let client = Client::builder(chaos.clone()).build();
         (client.unwrap_or_else(|e| panic!("no client: {e}")), chaos)
     }
+    /// A client, and how the engine falls silent for him. The case needs `Silence`.
+    ///
+    /// # Panics
+    /// It cannot.
+    pub async fn silenceable(&self, ttl: Duration) -> (Client, Silence) {
+        let (client, connection) = self.connect(ttl).await;
+        assert!(connection.cut.is_some() || self.0.fixture.server().is_some(), "the case needs Silence");
+        (client, Silence { cx: self.clone(), cut: connection.cut, in_front: connection.cut_in_front })
+    }
     /// A ttl that every engine takes, as short as a trial should wait for. Give it to `client_with`, and to handles.
     pub fn short(&self) -> Duration {
         self.0.family.short_ttl()
+    }
+
+    /// For holds that are kept while their client is closed: long where they end with its session, at once; short where each
+    /// has a lease, which runs out.
+    pub fn closing_ttl(&self) -> Duration {
+        if self.0.family.scopes().contains(&"session") { LONG } else { self.short() * 3 / 2 }
     }
 
     /// Somebody who does what a role says: in a process of his own where the engine has them, else with a client of his own
@@ -99,7 +142,7 @@ impl Context {
     }
     /// As [`peer`](Self::peer), with another ttl.
     pub async fn peer_with(&self, ttl: Duration, role: &str, words: &[&str]) -> Peer {
-        Peer::start(self.0.family, &self.0.fixture, ttl, role, words).await
+        Peer::start(self.0.family, &self.0.fixture, self.0.runs_out.clone(), ttl, role, words).await
     }
     /// A peer who locks and releases as he is told.
     pub async fn puppet(&self) -> Puppet {
@@ -142,7 +185,7 @@ impl Context {
                     let late = freed.until(BootClock.now()).saturating_sub(holder.held_for);
                     let what = format!("{name}: {holder:?} passed {hold}, {late:?} after the lock was free");
                     match self.0.family.patience() {
-                        Some(patience) if late + patience / 10 >= patience => resume_unwind(Box::new(Void(what))),
+                        Some(patience) if late + patience / 10 >= patience => void(what),
                         _ => panic!("{what}"),
                     }
                 }
@@ -178,20 +221,43 @@ impl Context {
         })
         .await;
     }
-    /// LEAK: waits until nothing of this trial is held or waited for. The suite calls it after every case.
+    /// A time that is judged in full, where the case runs alone. (Beside others only what is stuck is seen.)
+    ///
+    /// # Panics
+    /// It took longer; or the case does not say that it needs to be `Alone`.
+    #[track_caller]
+    pub fn in_time(&self, what: &str, took: Duration, limit: Duration) {
+        assert!(self.0.measures, "{what}: a case that judges times needs Alone");
+        assert!(!full() || took <= limit, "{what}: {took:?}, and {limit:?} is the limit");
+    }
+    /// What a part of this case has ends by itself, and is not released.
+    pub fn runs_out(&self) {
+        self.0.runs_out.store(true, SeqCst);
+    }
+    /// LEAK: waits until nothing of this trial is held or waited for. The suite calls it after every case. What is left is to be
+    /// released, not to run out, unless somebody of the case has died or was silent.
     ///
     /// # Panics
     /// Something is left, and what.
     pub async fn nothing_left(&self) {
         let client = self.client().await;
-        let began = Instant::now();
+        let (began, mut last) = (Instant::now(), BTreeMap::<(Name, HoldId), Moment>::new());
         loop {
             let listing = client.list(&self.0.prefix, &Page::default()).await;
-            let left = listing.unwrap_or_else(|e| panic!("list: {e}")).items;
+            let (left, now) = (listing.unwrap_or_else(|e| panic!("list: {e}")).items, BootClock.now());
+            let ends = left.iter().flat_map(|status| {
+                status.holders.iter().map(|holder| ((status.name.clone(), holder.hold), now + holder.left))
+            });
+            let ends: BTreeMap<_, _> = ends.collect();
+            let gone = last.iter().filter(|(hold, _)| !ends.contains_key(*hold));
+            let lapsed: Vec<_> = gone.filter(|(_, end)| **end <= now).map(|((name, _), _)| name).collect();
+            let may = self.0.runs_out.load(SeqCst);
+            assert!(may || lapsed.is_empty(), "left behind by the case, and gone only when it ran out: {lapsed:?}");
             if left.is_empty() {
                 return;
             }
             assert!(began.elapsed() < STUCK, "left behind by the case: {left:?}");
+            last = ends;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -204,6 +270,79 @@ impl fmt::Debug for Context {
 impl Drop for Inner {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// How the engine falls silent for a client: he is cut off where that can be done, else the store is silent for all.
+#[derive(Clone)]
+pub struct Silence {
+    cx: Context,
+    cut: Option<Cut>,
+    in_front: bool,
+}
+impl Silence {
+    /// Whether it is in front of the engine, which knows nothing of it.
+    pub fn is_in_front(&self) -> bool {
+        self.in_front
+    }
+    /// From now on nothing that is sent has an effect, and nothing is answered.
+    pub async fn begin(&self) {
+        self.set(true).await;
+    }
+    /// It is over.
+    pub async fn end(&self) {
+        self.set(false).await;
+    }
+    /// Where it is for all: over, so that others can go on.
+    pub async fn let_others(&self) {
+        if self.is_for_all() {
+            self.end().await;
+        }
+    }
+    /// Whether all clients of the store are in it.
+    pub fn is_for_all(&self) -> bool {
+        self.cut.is_none()
+    }
+    async fn set(&self, silent: bool) {
+        self.cx.runs_out();
+        match (&self.cut, self.cx.fixture().server()) {
+            (Some(cut), _) => cut(silent),
+            (None, Some(server)) => server.pause(silent).await,
+            (None, None) => panic!("the case needs Silence"),
+        }
+    }
+}
+impl fmt::Debug for Silence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Silence({})", if self.is_for_all() { "for all" } else { "for one" })
+    }
+}
+
+/// Whether this machine stands still now and then: who is late on one that does shows nothing.
+pub(crate) struct Stalls(Arc<(AtomicBool, std::sync::Mutex<Duration>)>);
+impl Stalls {
+    pub(crate) fn watch() -> Self {
+        let shared = Arc::<(AtomicBool, std::sync::Mutex<Duration>)>::default();
+        let ours = shared.clone();
+        std::thread::spawn(move || {
+            while !ours.0.load(SeqCst) {
+                let before = BootClock.now();
+                std::thread::sleep(Duration::from_millis(1));
+                let gap = before.until(BootClock.now());
+                let mut worst = ours.1.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                *worst = gap.max(*worst);
+            }
+        });
+        Self(shared)
+    }
+    /// The longest time in which a thread that wanted to run did not.
+    pub(crate) fn worst(&self) -> Duration {
+        *self.0.1.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+impl Drop for Stalls {
+    fn drop(&mut self) {
+        self.0.0.store(true, SeqCst);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What the suite must know about an engine that it proves.
 use async_trait::async_trait;
-use fencelock_core::{Chaos, Engine};
+use fencelock_core::{Chaos, Client, Engine, Token};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// An engine under test, in one of its topologies, layouts or strategies.
@@ -47,6 +47,26 @@ pub trait Fixture: Send + Sync {
     fn sessions(&self) -> Option<&dyn Sessions> {
         None
     }
+    /// The operator's hand on wake-ups. A trial that uses it has a store of its own.
+    fn wake_ups(&self) -> Option<&dyn WakeUps> {
+        None
+    }
+    /// What is kept of names that nobody uses, where that goes after a time. A trial that uses it has a store of its own.
+    fn records(&self) -> Option<&dyn Records> {
+        None
+    }
+    /// Somebody's hand on the records of what is held. A trial that uses it has a store of its own.
+    fn deletions(&self) -> Option<&dyn Deletions> {
+        None
+    }
+    /// Where several applications share a store, each under a name of its own.
+    fn namespaces(&self) -> Option<&dyn Namespaces> {
+        None
+    }
+    /// Clients whose clock is not the store's.
+    fn clocks(&self) -> Option<&dyn Clocks> {
+        None
+    }
     /// What is left over in the store when all clients are gone: holders, waiters, sessions, files. Asked at the end, until it
     /// says nothing, for at most ten seconds.
     async fn clean(&self) -> Vec<String> {
@@ -54,9 +74,13 @@ pub trait Fixture: Send + Sync {
     }
 }
 
-/// A server that can be stopped.
+/// A server that can be stopped. Where there is no server, the store itself may fall silent: nothing can be written to it.
 #[async_trait]
 pub trait Server: Send + Sync {
+    /// Whether those who only look are answered all the same.
+    fn answers_readers(&self) -> bool {
+        false
+    }
     /// Nothing listens any more.
     async fn stop(&self);
     /// It listens again.
@@ -72,6 +96,46 @@ pub trait Sessions: Send + Sync {
     async fn end(&self);
 }
 
+/// Wake-ups that do not arrive.
+#[async_trait]
+pub trait WakeUps: Send + Sync {
+    /// None that is sent from now on reaches anybody who waits now.
+    async fn lose(&self);
+}
+
+/// What is kept of names that nobody uses any more.
+#[async_trait]
+pub trait Records: Send + Sync {
+    /// Makes every record as old as one that goes, used or not: the next client that comes cleans up.
+    async fn age(&self);
+    /// Makes the last tokens of all records higher than the time of day would, as if the store's clock had been ahead. How high.
+    async fn raise(&self) -> Token;
+    /// Of which names there are records.
+    async fn names(&self) -> Vec<String>;
+}
+
+/// Records of holds that are deleted behind everybody's back.
+#[async_trait]
+pub trait Deletions: Send + Sync {
+    /// Deletes what is held of this name, and nobody is told. Other names may go too.
+    async fn delete(&self, name: &str);
+}
+
+/// A store that several applications share.
+#[async_trait]
+pub trait Namespaces: Send + Sync {
+    /// Another client, in a namespace that no other trial uses.
+    async fn engine(&self, namespace: &str, ttl: Duration) -> Connection;
+}
+
+/// Clients whose clock is not the store's.
+#[async_trait]
+pub trait Clocks: Send + Sync {
+    /// A client whose clock is so many seconds ahead of the store's; behind it, where that is below zero. All of them share a
+    /// store, which need not be the fixture's.
+    async fn client(&self, ahead: i64, ttl: Duration) -> Client;
+}
+
 /// Cuts one client off: with `true` nothing that it sends arrives and nothing is answered, until `false`.
 pub type Cut = Arc<dyn Fn(bool) + Send + Sync>;
 
@@ -83,22 +147,34 @@ pub struct Connection {
     pub engine: Arc<dyn Engine>,
     /// How it is cut off, where that can be done.
     pub cut: Option<Cut>,
+    /// How many commands it has sent to its store, where it counts them: what the engine does by itself counts as well.
+    pub commands: Option<Arc<dyn Fn() -> u64 + Send + Sync>>,
+    /// The cut is in front of the engine: what meets it is none of the engine's errors.
+    pub(crate) cut_in_front: bool,
 }
 impl Connection {
     /// One that cannot be cut off.
     pub fn new(engine: Arc<dyn Engine>) -> Self {
-        Self { engine, cut: None }
+        Self { engine, cut: None, commands: None, cut_in_front: false }
     }
     /// One that can, because its calls go through [`Chaos`]. For engines that do nothing but what they are called for: a session's
     /// own heartbeats do not go that way.
     pub fn cuttable(engine: Arc<dyn Engine>) -> Self {
         let chaos = Arc::new(Chaos::new(engine));
-        Self::new(chaos.clone()).cut_by(move |cut| chaos.cut(cut))
+        let mut connection = Self::new(chaos.clone()).cut_by(move |cut| chaos.cut(cut));
+        connection.cut_in_front = true;
+        connection
     }
     /// One that can, by its own means.
     #[must_use]
     pub fn cut_by(mut self, cut: impl Fn(bool) + Send + Sync + 'static) -> Self {
         self.cut = Some(Arc::new(cut));
+        self
+    }
+    /// One that counts its commands.
+    #[must_use]
+    pub fn counted_by(mut self, commands: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        self.commands = Some(Arc::new(commands));
         self
     }
 }

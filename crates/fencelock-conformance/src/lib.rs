@@ -2,7 +2,7 @@
 //! own. Trials are families of engines × cases, generated, so that no engine can forget a case; what an engine cannot do is
 //! *ignored* and its name says why; a family without a trial is a failure.
 //!
-//! A binary that proves an engine is a [`Family`] and one line (`examples/own_engine.rs` is a whole one):
+//! A binary that proves an engine is a [`Family`] and one line (`examples/own_engine/main.rs` is a whole one):
 //!
 //! ```no_run
 //! use async_trait::async_trait;
@@ -48,8 +48,10 @@ mod suite;
 
 pub use case::{Case, Need, Role, all_cases};
 pub use catalogue::{Known, catalogue};
-pub use context::{Context, STUCK, eventually, once, within};
-pub use fixture::{Connection, Cut, Family, Fixture, Server, Sessions};
+pub use context::{Context, STUCK, Silence, eventually, once, within};
+pub use fixture::{
+    Clocks, Connection, Cut, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, WakeUps,
+};
 pub use peer::{Peer, RoleContext};
 pub use puppet::Puppet;
-pub use suite::{full, main, run, tenth};
+pub use suite::{full, ignored, main, run, tenth};

@@ -11,7 +11,10 @@ use std::{
     fmt,
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, Command, ExitCode, Stdio},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::Duration,
 };
 use tokio::{
@@ -72,6 +75,8 @@ pub struct Peer {
     role: String,
     lines: UnboundedReceiver<String>,
     body: Body,
+    /// Set when he dies or is silent.
+    runs_out: Arc<AtomicBool>,
 }
 enum Body {
     Process { child: Child, input: Option<ChildStdin> },
@@ -82,6 +87,7 @@ impl Peer {
     pub(crate) async fn start(
         family: &'static dyn Family,
         fixture: &Arc<dyn Fixture>,
+        runs_out: Arc<AtomicBool>,
         ttl: Duration,
         name: &str,
         words: &[&str],
@@ -99,7 +105,8 @@ impl Peer {
                 let lines = output.into_iter().flat_map(|output| BufReader::new(output).lines());
                 lines.map_while(Result::ok).for_each(|line| drop(lines_tx.send(line)));
             });
-            return Self { role: name.to_owned(), lines, body: Body::Process { child, input } };
+            let body = Body::Process { child, input };
+            return Self { role: name.to_owned(), lines, body, runs_out };
         }
         let connection = fixture.engine(ttl).await;
         let client = Client::builder(connection.engine).build().unwrap_or_else(|e| panic!("no client: {e}"));
@@ -108,7 +115,7 @@ impl Peer {
         let context = RoleContext { client: client.clone(), words, out: Out::Channel(lines_tx), orders: heard };
         let task = tokio::spawn((role.run)(context));
         let body = Body::Task { task, orders: Some(orders), cut: connection.cut, client: Some(client) };
-        Self { role: name.to_owned(), lines, body }
+        Self { role: name.to_owned(), lines, body, runs_out }
     }
     /// Gives him a line.
     ///
@@ -142,6 +149,7 @@ impl Peer {
     /// # Panics
     /// He cannot.
     pub async fn crash(&mut self) -> u64 {
+        self.runs_out.store(true, SeqCst);
         match &mut self.body {
             Body::Process { child, .. } => {
                 signal(child, Signal::KILL);
@@ -175,6 +183,7 @@ impl Peer {
     /// # Panics
     /// He can be neither stopped nor cut off.
     pub fn silence(&self, silent: bool) {
+        self.runs_out.store(true, SeqCst);
         match &self.body {
             Body::Process { child, .. } => signal(child, if silent { Signal::STOP } else { Signal::CONT }),
             Body::Task { cut: Some(cut), .. } => cut(silent),
@@ -182,6 +191,7 @@ impl Peer {
         }
     }
     fn send(&self, what: Signal) {
+        self.runs_out.store(true, SeqCst);
         match &self.body {
             Body::Process { child, .. } => signal(child, what),
             Body::Task { .. } => panic!("a task has no signals: the case needs Processes"),

@@ -1,6 +1,6 @@
 //! Trials from families and cases.
 use crate::{
-    case::{Case, Need, all_cases},
+    case::{Case, Ground, all_cases},
     context::{Context, Void},
     fixture::{Family, Fixture},
     peer,
@@ -8,6 +8,7 @@ use crate::{
 use fencelock_core::Capabilities;
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
+    cmp::Reverse,
     panic::resume_unwind,
     process::ExitCode,
     sync::{Arc, mpsc},
@@ -41,6 +42,8 @@ pub fn main(families: &[&'static dyn Family]) -> ExitCode {
 
 /// So often a trial may prove nothing.
 const AGAIN: usize = 5;
+/// So long a family may take in the quick size.
+const BRIEF: Duration = Duration::from_secs(60);
 
 /// As [`main`], with more trials beside the cases.
 pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
@@ -50,11 +53,16 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
         return code;
     }
     let mut args = Arguments::from_args();
+    let whole =
+        args.filter.is_none() && args.skip.is_empty() && args.test_threads.is_none() && !args.ignored && !args.list;
     args.test_threads.get_or_insert(THREADS);
-    let mut trials = more;
-    let mut stores = Vec::new();
+    let alone = Arguments { test_threads: Some(1), ..args.clone() };
+    let mut well = more.is_empty() || libtest(&args, more);
+    // One family after the other, so that each has its own time.
     for family in families {
-        let cases: Vec<_> = all_cases().filter(|case| applies(*family, case)).collect();
+        let mut cases: Vec<_> = all_cases().filter(|case| applies(*family, case)).collect();
+        // What may take long begins first, so that nothing is waited for alone in the end.
+        cases.sort_by_key(|case| Reverse(case.limit));
         if cases.is_empty() {
             eprintln!("error: no case applies to {}: its scopes are {:?}", family.name(), family.scopes());
             return ExitCode::FAILURE;
@@ -63,15 +71,46 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
             continue; // nothing is started for nobody
         }
         let store = Arc::new(Store::start(*family));
-        trials.extend(cases.into_iter().map(|case| store.clone().trial(case)));
-        stores.push(store);
+        let (began, n) = (Instant::now(), cases.len());
+        let trials = |cases: Vec<_>| cases.into_iter().map(|case| store.clone().trial(case)).collect();
+        // Who measures is not measured beside fifteen others.
+        let (measure, together): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| full() && case.measures());
+        well &= libtest(&args, trials(together));
+        if !measure.is_empty() {
+            well &= libtest(&alone, trials(measure));
+        }
+        let took = began.elapsed();
+        well &= args.list || store.is_clean();
+        if whole {
+            well &= in_time(*family, n, took);
+        }
     }
-    let conclusion = libtest_mimic::run(&args, trials);
-    if args.list {
-        return ExitCode::SUCCESS;
-    }
-    let clean = stores.iter().all(|store| store.is_clean());
-    if conclusion.has_failed() || !clean { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+fn libtest(args: &Arguments, trials: Vec<Trial>) -> bool {
+    !libtest_mimic::run(args, trials).has_failed()
+}
+/// From the first trial of a family to the end of the last. Judged in the quick size: in full it takes as long as it takes.
+fn in_time(family: &dyn Family, n: usize, took: Duration) -> bool {
+    let (limit, ok) =
+        if full() { ("none in full".to_owned(), true) } else { (format!("<= {} s", BRIEF.as_secs()), took <= BRIEF) };
+    let verdict = if ok { "ok" } else { "MISSED" };
+    println!(
+        "MEASURED | suite: trials of {} | {n} trials, {:.1} s | {limit} | {verdict}",
+        family.name(),
+        took.as_secs_f64()
+    );
+    ok
+}
+/// What is ignored, and why: the family, the case, and what it lacks. What a family can do less than before shows here.
+pub fn ignored(families: &[&'static dyn Family]) -> Vec<(&'static str, &'static str, &'static str)> {
+    let of = |family: &&'static dyn Family| {
+        let store = Store::start(*family);
+        let cases = all_cases().filter(|case| applies(*family, case));
+        let ignored = cases.filter_map(|case| Some((family.name(), case.id, store.missing(case)?)));
+        ignored.collect::<Vec<_>>()
+    };
+    families.iter().flat_map(of).collect()
 }
 /// `FENCELOCK_MUTANT=NoWakeUp`: a fault of core lives in this run, workers included, and a trial has to see it.
 #[cfg(feature = "mutants")]
@@ -107,9 +146,13 @@ impl Store {
         let (can, cut) = (looked.engine.info().capabilities.clone(), looked.cut.is_some());
         Self { family, fixture, can, cut }
     }
+    fn missing(&self, case: &Case) -> Option<&'static str> {
+        let (fixture, sessions) = (&*self.fixture, self.family.scopes().contains(&"session"));
+        case.missing(&Ground { can: &self.can, fixture, cut: self.cut, sessions })
+    }
     fn trial(self: Arc<Self>, case: &'static Case) -> Trial {
         let name = name(self.family, case);
-        match case.missing(&self.can, &*self.fixture, self.cut) {
+        match self.missing(case) {
             Some(why) => {
                 let refused = Trial::test(format!("{name} ({why})"), move || Err(Failed::from(why)));
                 refused.with_ignored_flag(true)
@@ -127,10 +170,8 @@ impl Store {
         Err(Failed::from(format!("void {AGAIN} times: the machine is too busy")))
     }
     fn once(&self, name: &str, case: &Case) -> Result<Result<(), Void>, Failed> {
-        // Whoever stops a server, or ends its sessions, has one of his own.
-        let own = case.needs.iter().any(|need| matches!(need, Need::Server | Need::Sessions));
-        let fixture = if own { Arc::from(self.family.start()) } else { self.fixture.clone() };
-        let context = Context::new(self.family, fixture, case.id);
+        let fixture = if case.own_store(self.cut) { Arc::from(self.family.start()) } else { self.fixture.clone() };
+        let context = Context::new(self.family, fixture, case);
         let limit = if full() { 10 * case.limit } else { case.limit };
         let runtime = runtime(name);
         let running = (case.run)(context.clone());
@@ -180,7 +221,10 @@ fn runtime(name: &str) -> Runtime {
 mod tests {
     //! What the suite itself must see: cases that fail, hang, block, and leave something behind.
     use super::*;
-    use crate::{Connection, case::Running};
+    use crate::{
+        Connection,
+        case::{Need, Running},
+    };
     use async_trait::async_trait;
     use fencelock_core::{
         BootClock,
@@ -249,7 +293,7 @@ mod tests {
         let store = Store::start(&Memory);
         let missing = |needs: &'static [Need]| {
             let case = Case { id: "x", path: "x", needs, limit: QUIET, run: |_| Box::pin(async {}) };
-            case.missing(&store.can, &*store.fixture, store.cut)
+            store.missing(&case)
         };
         assert_eq!(missing(&[Need::Permits, Need::Tickets]), None);
         assert_eq!(missing(&[Need::Permits, Need::Crash]), Some("its clients can be neither killed nor cut off"));

@@ -16,9 +16,10 @@ cases! {
     "curator/client-close" => client_close, needs: [Permits];
     "curator/release-in-chunks" => release_in_chunks, needs: [Permits];
     "curator/semaphore-simple" => semaphore_simple, needs: [Permits];
-    "curator/semaphore-simple-2" => semaphore_simple_2, needs: [Permits];
+    "curator/semaphore-simple-2" => semaphore_simple_2, needs: [Permits, Silence];
     "curator/semaphore-participants" => semaphore_participants, needs: [Permits];
     "curator/interrupt-acquire" => interrupt_acquire, needs: [Permits];
+    "curator/with-namespace" => namespaces, needs: [Cells, Downgrade, Namespaces, Permits, ReadWrite];
     "curator/attempt-lock-failed-exception" => first_error_is_told;
 }
 roles! {}
@@ -290,7 +291,7 @@ async fn client_close(cx: Context) {
     let (other, name) = (cx.client().await, cx.name("s"));
     for dropped in [true, false] {
         // What is dropped before is released; what is still held ends with the session, or with its lease.
-        let ttl = if dropped { 60 * SEC } else { cx.short() * 3 / 2 };
+        let ttl = if dropped { 60 * SEC } else { cx.closing_ttl() };
         let client = cx.client_with(ttl).await;
         let held = client.semaphore(&name, 3).acquire(2).await.unwrap();
         let wait = tokio::spawn(other.semaphore(&name, 3).acquire(3));
@@ -368,19 +369,17 @@ async fn one_more(other: &Client, name: &str, held: &mut Vec<SharedGuard>) {
 }
 async fn semaphore_simple_2(cx: Context) {
     let (client, name) = (cx.client().await, cx.name("s"));
-    let (other, below) = cx.connect(60 * SEC).await;
+    let (other, silence) = cx.silenceable(60 * SEC).await;
     let mut held = Vec::new();
     for _ in 0..4 {
         held.push(client.semaphore(&name, 4).try_acquire(1).await.unwrap().expect("there are four"));
     }
     one_more(&other, &name, &mut held).await;
-    // Its link breaks and heals, where that can be done; then it goes, and another client comes.
-    if let Some(cut) = &below.cut {
-        cut(true);
-        assert!(other.semaphore(&name, 4).try_acquire_for(1, 50 * MS).await.is_err());
-        cut(false);
-        one_more(&other, &name, &mut held).await;
-    }
+    // Its link breaks and heals; then it goes, and another client comes.
+    silence.begin().await;
+    assert!(other.semaphore(&name, 4).try_acquire_for(1, 50 * MS).await.is_err());
+    silence.end().await;
+    one_more(&other, &name, &mut held).await;
     held.pop().unwrap().release().await.unwrap();
     held.push(client.semaphore(&name, 4).acquire(1).await.unwrap());
     other.shutdown(STUCK).await.unwrap();
@@ -458,4 +457,69 @@ async fn first_error_is_told(cx: Context) {
     let busy = client.mutex(&name).try_lock_for(50 * MS).await.expect("an answer, not the undo's error").unwrap_err();
     assert_eq!(busy.holder.map(|holder| holder.hold), Some(held.id()));
     held.release().await.unwrap();
+}
+
+/// The same names, of all kinds, in two namespaces of one store at the same time: they never meet, and each of them works.
+async fn namespaces(cx: Context) {
+    let spaces = cx.fixture().namespaces().unwrap();
+    let room = cx.name("space").replace('/', "-");
+    let connect = async |space: String| {
+        let engine = spaces.engine(&space, 60 * SEC).await.engine;
+        Client::builder(engine).build().unwrap()
+    };
+    // One of them begins as the other one does.
+    let spaces = [format!("{room}-a"), format!("{room}-a-b")];
+    let names = ["m", "rw", "few", "e", "cell"];
+    let [m, rw, few, e, cell] = names;
+    let mut all = Vec::new();
+    for (i, space) in spaces.iter().enumerate() {
+        let (a, b) = (connect(space.clone()).await, connect(space.clone()).await);
+        let mutex = a.mutex(m).note(space.as_str()).try_lock().await.unwrap().expect("free here");
+        let writes = a.rw_lock(rw).try_write().await.unwrap().expect("free here");
+        let permits = a.semaphore(few, 2 + u32::try_from(i).unwrap()).acquire(2).await.unwrap();
+        let mut observer = b.election(e).observe();
+        assert_eq!(within("nobody leads here", observer.changed()).await.unwrap(), None);
+        let term = a.election(e).campaign(space.as_str()).await.unwrap();
+        assert_eq!(&*within("told", observer.changed()).await.unwrap().expect("one leads").candidate, space.as_str());
+        let nothing = a.cell(cell).load().await.unwrap();
+        assert_eq!(nothing.value, None, "nothing is here");
+        a.cell(cell).compare_exchange(nothing.version, space.as_bytes()).await.unwrap().unwrap();
+        let wait = tokio::spawn(b.mutex(m).lock());
+        cx.queued(&a, m, 1).await;
+        all.push((a, b, observer, wait, (mutex, writes, permits, term)));
+    }
+    for ((a, ..), space) in all.iter().zip(&spaces) {
+        let held = a.inspect(m).await.unwrap();
+        assert_eq!((&*held.holders[0].note, held.holders.len(), held.waiters.len()), (space.as_str(), 1, 1));
+        let listed = a.list("", &Page::default()).await.unwrap().items;
+        let mut listed: Vec<_> = listed.iter().map(|status| status.name.to_string()).collect();
+        listed.retain(|name| name != cell);
+        let mut meant = vec![m, rw, few, e];
+        meant.sort_unstable();
+        assert_eq!(listed, meant);
+        let stored = a.cell(cell).load().await.unwrap().value;
+        assert_eq!(stored.as_deref(), Some(space.as_bytes()));
+    }
+    // What happens in the one wakes, frees and tells nobody in the other.
+    let (_, b, mut observer, other_wait, other) = all.pop().unwrap();
+    let (a, _, _, wait, (mutex, writes, permits, term)) = all.pop().unwrap();
+    let token = other.0.token();
+    assert!(matches!(a.force_release(m, token).await.unwrap(), Released::NotHeld { .. }), "its token is of another space");
+    let reads = writes.downgrade().await.unwrap();
+    assert_eq!(a.force_release(m, mutex.token()).await.unwrap(), Released::Released);
+    within("woken here", wait).await.unwrap().unwrap().release().await.unwrap();
+    for shared in [reads, permits] {
+        shared.release().await.unwrap();
+    }
+    term.resign().await.unwrap();
+    assert!(!other_wait.is_finished() && a.list("", &Page::default()).await.unwrap().items.iter().all(|status| !status.is_held()));
+    assert!(a.rw_lock(rw).try_write().await.unwrap().is_ok() && b.rw_lock(rw).try_read().await.unwrap().is_err());
+    assert!(b.semaphore(few, 3).try_acquire(2).await.unwrap().is_err());
+    assert!(tokio::time::timeout(100 * MS, observer.changed()).await.is_err(), "another space's term has ended");
+    other.0.check().unwrap();
+    cx.queued(&b, m, 1).await;
+    other.0.release().await.unwrap();
+    within("woken there", other_wait).await.unwrap().unwrap().release().await.unwrap();
+    other.3.resign().await.unwrap();
+    assert_eq!(within("told there", observer.changed()).await.unwrap(), None);
 }

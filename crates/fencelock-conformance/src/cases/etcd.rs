@@ -26,6 +26,7 @@ async fn mutex_waits_on_current_holder(cx: Context) {
     middle.crash().await;
     drop(middle);
     // He was what the last one waited behind: that he goes grants nothing.
+    cx.queued(&client, &name, 1).await;
     let began = Instant::now();
     let end = if full() { 2 * cx.short() } else { 300 * MS };
     while began.elapsed() < end {

@@ -8,7 +8,7 @@ cases! {
     "madelson/dispose-handle-is-idempotent" => dispose_is_idempotent;
     "madelson/get-safe-name" => get_safe_name;
     "madelson/lock-names-are-case-sensitive" => names_are_case_sensitive;
-    "madelson/handle-lost-triggers-correctly" => lost_triggers_correctly;
+    "madelson/handle-lost-triggers-correctly" => lost_triggers_correctly, needs: [Silence];
     "madelson/handle-lost-already-canceled" => lost_before_the_first_look;
     "madelson/dispose-while-monitoring" => dispose_while_monitoring;
     "madelson/cross-process" => cross_process;
@@ -159,7 +159,7 @@ async fn names_are_case_sensitive(cx: Context) {
 }
 
 async fn lost_triggers_correctly(cx: Context) {
-    let (a, below) = cx.connect(cx.short()).await;
+    let (a, silence) = cx.silenceable(cx.short()).await;
     let (b, name) = (cx.client().await, cx.name("m"));
     let guard = a.mutex(&name).lock().await.unwrap();
     let (lost, suspect) = (guard.lost(), guard.suspect());
@@ -172,16 +172,15 @@ async fn lost_triggers_correctly(cx: Context) {
     assert_eq!(within("told", lost).await.unwrap(), LossReason::TakenOver);
     assert!(!guard.is_valid() && guard.release().await.is_err());
     // Its way is.
-    if let Some(cut) = &below.cut {
-        let guard = a.mutex(&name).lock().await.unwrap();
-        cut(true);
-        let next = tokio::spawn(b.mutex(&name).lock());
-        within("told", guard.lost()).await;
-        let next = within("free", next).await.unwrap().unwrap();
-        cut(false);
-        assert!(guard.release().await.is_err());
-        next.release().await.unwrap();
-    }
+    let guard = a.mutex(&name).lock().await.unwrap();
+    silence.begin().await;
+    let next = tokio::spawn(b.mutex(&name).lock());
+    within("told", guard.lost()).await;
+    silence.let_others().await;
+    let next = within("free", next).await.unwrap().unwrap();
+    silence.end().await;
+    assert!(guard.release().await.is_err());
+    next.release().await.unwrap();
 }
 
 async fn lost_before_the_first_look(cx: Context) {

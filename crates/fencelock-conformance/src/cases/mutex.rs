@@ -13,10 +13,10 @@ cases! {
     "redisson/auto-expire" => auto_expire, needs: [Crash];
     "redisson/remain-time-to-live" => remain_time_to_live, needs: [TtlPerHold];
     "redisson/remain-time-to-live-2" => remain_time_to_live_2, needs: [TtlPerHold];
-    "redisson/try-lock-wait" => try_lock_wait;
+    "redisson/try-lock-wait" => try_lock_wait, needs: [Alone];
     "redisson/lock-uninterruptibly" => lock_uninterruptibly;
     "redisson/not-renewed-after-interrupted-try" => not_renewed_after_interrupted_try;
-    "redisson/redis-failed" => engine_failed, needs: [Server];
+    "redisson/redis-failed" => engine_failed, needs: [Alone, Server];
     "redisson/concurrency-single-instance" => concurrency_single_instance;
     "redisson/concurrency-multi-instance" => concurrency_multi_instance, limit: 60;
     "redisson/concurrency-try-lock-unlock" => concurrency_try_lock_unlock;
@@ -222,9 +222,15 @@ async fn remain_time_to_live_2(cx: Context) {
     let (client, name) = (cx.client().await, cx.name("m"));
     let me = client.owner();
     let mine = client.mutex(&name).ttl(ttl).reentrant(&me);
-    let last = mine.lock().await.unwrap();
+    let (last, mut more) = (mine.lock().await.unwrap(), Vec::new());
     for _ in 0..2 {
-        mine.lock().await.unwrap().release().await.unwrap();
+        more.push(mine.lock().await.unwrap());
+    }
+    assert_eq!(last.entries(), 3);
+    while let Some(one) = more.pop() {
+        let before = last.remaining();
+        one.release().await.unwrap();
+        assert!(last.remaining() + SEC > before, "a release of one entry takes nothing from the hold");
         let status = client.inspect(&name).await.unwrap();
         assert_eq!((status.holders.len(), status.holders[0].hold), (1, last.id()));
         for left in [last.remaining(), status.holders[0].left] {
@@ -242,6 +248,7 @@ async fn try_lock_wait(cx: Context) {
         let began = Instant::now();
         let busy = within("its time", b.mutex(&name).try_lock_for(patience)).await.unwrap().unwrap_err();
         assert!(began.elapsed() >= patience, "{:?} of {patience:?}", began.elapsed());
+        cx.in_time("and not much later", began.elapsed(), patience + 500 * MS);
         // Within a tenth of a second a busy engine may not have told.
         assert!(busy.holder.is_some_and(|holder| &*holder.note == "shipping") || patience < SEC);
     }
@@ -294,7 +301,9 @@ async fn engine_failed(cx: Context) {
     let answer = within("it does not hang", client.mutex(&name).try_lock_for(300 * MS)).await;
     let error = answer.expect_err("neither free nor held: nobody knows");
     assert!(error.is_temporary(), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Ambiguous), "{error}");
     assert!(began.elapsed() >= 300 * MS || error.kind() == ErrorKind::Unreachable, "{error}");
+    cx.in_time("told", began.elapsed(), 2 * SEC);
     server.start().await;
     within("back again", client.mutex(&name).lock()).await.unwrap().release().await.unwrap();
 }
@@ -386,7 +395,7 @@ async fn concurrency_try_lock_unlock(cx: Context) {
 }
 
 async fn lock_listener(cx: Context) {
-    let (a, b, name) = (cx.client().await, cx.client().await, cx.name("m"));
+    let (a, (b, chaos), name) = (cx.client().await, cx.chaos(60 * SEC).await, cx.name("m"));
     let mut observer = b.election(&name).observe();
     assert_eq!(within("what is so now", observer.changed()).await.unwrap(), None);
     for _ in 0..3 {
@@ -404,5 +413,9 @@ async fn lock_listener(cx: Context) {
     assert_eq!(within("an end without a release", observer.changed()).await.unwrap(), None);
     assert!(tokio::time::timeout(30 * MS, observer.changed()).await.is_err(), "an end is told once");
     drop(observer);
-    a.mutex(&name).lock().await.unwrap().release().await.unwrap();
+    let asked = chaos.calls(Operation::Observe);
+    for _ in 0..3 {
+        a.mutex(&name).lock().await.unwrap().release().await.unwrap();
+    }
+    assert_eq!(chaos.calls(Operation::Observe), asked, "asked for after it was dropped");
 }

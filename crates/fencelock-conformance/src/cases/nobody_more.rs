@@ -5,10 +5,11 @@ cases! {
     "nobody/token-over-expiry" => token_over_expiry, needs: [Crash];
     "nobody/token-over-force-release" => token_over_force_release;
     "nobody/writer-under-endless-readers" => writer_under_endless_readers, needs: [ReadWrite];
-    "nobody/downgrade-wakes-readers" => downgrade_wakes_readers, needs: [Downgrade, ReadWrite];
+    "nobody/downgrade-wakes-readers" => downgrade_wakes_readers, needs: [Alone, Downgrade, ReadWrite];
+    "nobody/client-clock-off" => client_clock_off, needs: [Clocks];
     "nobody/odd-names" => odd_names;
     "nobody/name-of-1-kib" => name_of_1_kib;
-    "nobody/hundred-thousand-names" => hundred_thousand_names, limit: 60;
+    "nobody/hundred-thousand-names" => hundred_thousand_names, needs: [Permits, ReadWrite], limit: 60;
     "nobody/zero-lease" => zero_lease;
 }
 roles! {}
@@ -124,7 +125,7 @@ async fn downgrade_wakes_readers(cx: Context) {
     for reader in readers {
         reading.push(within("woken", reader).await.unwrap().unwrap());
     }
-    assert!(!full() || began.elapsed() < 100 * MS, "{:?}", began.elapsed());
+    cx.in_time("woken", began.elapsed(), 100 * MS);
     // The writer stays out: all of them read beside each other.
     let status = cx.queued(&client, &name, 1).await;
     assert_eq!(status.holders.len(), 4);
@@ -137,6 +138,67 @@ async fn downgrade_wakes_readers(cx: Context) {
     let last = within("nobody reads", writer).await.unwrap().unwrap();
     assert!(last.token() > token);
     last.release().await.unwrap();
+}
+
+/// Eleven minutes behind the store, with it, and ahead of it: they exclude each other, in the order in which they came, and
+/// each of them knows until when its hold is good.
+async fn client_clock_off(cx: Context) {
+    let clocks = cx.fixture().clocks().unwrap();
+    let mut clients = Vec::new();
+    for ahead in [-660, 0, 660] {
+        clients.push(clocks.client(ahead, cx.short()).await);
+    }
+    let rounds = (0..clients.len()).map(|first| {
+        clients.rotate_left(1);
+        let (cx, clients) = (cx.clone(), clients.clone());
+        tokio::spawn(async move { clocks_apart(&cx, &clients, first).await })
+    });
+    for round in rounds.collect::<Vec<_>>() {
+        within("all had their turns", round).await.unwrap();
+    }
+    // What is not renewed ends by the store's clock, and not before its holder knows.
+    let ends = clients.into_iter().enumerate().map(|(i, client)| {
+        let mutex = client.mutex(cx.name(&format!("end{i}")));
+        tokio::spawn(async move {
+            let over = mutex.lock().await.unwrap();
+            let lost = over.lost();
+            client.shutdown(STUCK).await.unwrap();
+            within("told", lost).await;
+            assert!(over.check().is_err());
+        })
+    });
+    for end in ends.collect::<Vec<_>>() {
+        end.await.unwrap();
+    }
+}
+/// The first one holds; he himself and the others queue behind him.
+async fn clocks_apart(cx: &Context, clients: &[Client], round: usize) {
+    let (name, judge) = (cx.name(&format!("m{round}")), cx.judge(&format!("m{round}")));
+    let guard = clients[0].mutex(&name).lock().await.unwrap();
+    assert!(guard.remaining() <= cx.short() && guard.remaining() > cx.short() / 4, "{:?}", guard.remaining());
+    let (mut waits, mut queue) = (Vec::new(), Vec::new());
+    for i in 1..=clients.len() {
+        waits.push(tokio::spawn(clients[i % clients.len()].mutex(&name).lock()));
+        queue.push(cx.queued(&clients[0], &name, i).await.waiters[i - 1].hold);
+    }
+    // Renewed, for longer than it was good for at first.
+    let end = Instant::now() + cx.short() * 5 / 4;
+    eventually("it lives on", || async { Instant::now() > end }).await;
+    judge.work("first", &guard).await;
+    let status = clients[1].inspect(&name).await.unwrap();
+    assert!(status.holders[0].left <= cx.short() && status.holders[0].held_for < STUCK, "{status:?}");
+    let freed = BootClock.now();
+    guard.release().await.unwrap();
+    for (i, wait) in waits.into_iter().enumerate() {
+        if i == 0 {
+            cx.turn_of(&clients[0], &name, &queue, freed).await;
+        }
+        let guard = within("his turn", wait).await.unwrap().unwrap();
+        assert_eq!(guard.id(), queue[i]);
+        judge.work("next", &guard).await;
+        guard.release().await.unwrap();
+    }
+    judge.verdict(4);
 }
 
 async fn odd_names(cx: Context) {

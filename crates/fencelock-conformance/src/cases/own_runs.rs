@@ -2,7 +2,7 @@
 use super::prelude::*;
 
 cases! {
-    "nobody/sigstop-past-ttl" => sigstop_past_ttl, needs: [Processes];
+    "nobody/sigstop-past-ttl" => sigstop_past_ttl, needs: [Crash];
     "nobody/slash-names" => slash_names;
     "nobody/non-utf-8-data" => non_utf_8_data;
 }

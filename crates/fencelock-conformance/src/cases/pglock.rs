@@ -4,7 +4,7 @@ use fencelock_core::Renewed;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 cases! {
-    "pglock/get-unknown" => get_unknown;
+    "pglock/get-unknown" => get_unknown, needs: [Permits, ReadWrite];
     "pglock/lock-data" => lock_data;
     "pglock/do-lost-lock" => do_lost_lock;
     "pglock/send-heartbeat-racy" => heartbeats_race;

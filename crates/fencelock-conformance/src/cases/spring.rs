@@ -1,4 +1,4 @@
-//! sql.md 12.3: Spring JDBC; and an engine that notes what passes through it.
+//! sql.md 12.3 and, in part, redis.md 6.8: Spring JDBC and Redis; and an engine that notes what passes through it.
 use super::prelude::*;
 use async_trait::async_trait;
 use fencelock_core::{Cells, Engine, EngineInfo, Listing, Outcome, Renewed, Reports, Request, Result};
@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 
 cases! {
     "spring/acquire-same-lock-twice" => acquire_twice, needs: [FixedLeases];
+    "spring/early-wake-up" => early_wake_up, needs: [Alone];
+    "spring/cache-limit" => many_names_beside_a_hold;
     "spring/reentrant-lock-after-expiration" => reentrant_after_expiration, needs: [FixedLeases];
 }
 roles! {}
@@ -17,10 +19,12 @@ pub(super) struct Tap {
     notes: Mutex<Vec<(Operation, Name, Moment)>>,
     again: Mutex<Option<Duration>>,
     late: Mutex<Duration>,
+    granted_late: Mutex<Duration>,
 }
 impl Tap {
     pub(super) fn new(inner: Arc<dyn Engine>) -> Arc<Self> {
-        Arc::new(Self { inner, notes: Mutex::default(), again: Mutex::default(), late: Mutex::default() })
+        let (notes, again, late, granted_late) = Default::default();
+        Arc::new(Self { inner, notes, again, late, granted_late })
     }
     /// The next acquire is asked again after so long.
     pub(super) fn repeat_after(&self, pause: Duration) {
@@ -29,6 +33,10 @@ impl Tap {
     /// Answers to renewals come so late, from now on.
     pub(super) fn answer_late(&self, late: Duration) {
         *self.late.lock().unwrap() = late;
+    }
+    /// Answers to acquires do, from now on.
+    pub(super) fn grant_late(&self, late: Duration) {
+        *self.granted_late.lock().unwrap() = late;
     }
     pub(super) fn forget(&self) {
         self.notes.lock().unwrap().clear();
@@ -53,6 +61,10 @@ impl Engine for Tap {
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.note(Operation::Acquire, request.name());
         let answer = self.inner.acquire(request).await;
+        let late = *self.granted_late.lock().unwrap();
+        if !late.is_zero() {
+            tokio::time::sleep(late).await;
+        }
         let again = self.again.lock().unwrap().take();
         let Some(pause) = again else { return answer };
         tokio::time::sleep(pause).await;
@@ -139,4 +151,45 @@ async fn reentrant_after_expiration(cx: Context) {
     assert!(new.is_valid() && other.mutex(&name).try_lock().await.unwrap().is_err());
     assert_eq!(other.inspect(&name).await.unwrap().holders[0].hold, new.id());
     new.release().await.unwrap();
+}
+
+/// Whoever is woken by a clock of a third of a second does not get through this before it is stuck; in full, of a thirtieth.
+async fn early_wake_up(cx: Context) {
+    let (a, b, name) = (cx.client().await, cx.client().await, cx.name("m"));
+    let rounds = async {
+        let mut guard = a.mutex(&name).lock().await.unwrap();
+        for i in 0..if full() { 300 } else { 30 } {
+            let wait = tokio::spawn(if i % 2 == 0 { &b } else { &a }.mutex(&name).lock());
+            cx.queued(&a, &name, 1).await;
+            guard.release().await.unwrap();
+            guard = wait.await.unwrap().unwrap();
+        }
+        guard.release().await.unwrap();
+    };
+    within("woken by the release", rounds).await;
+}
+
+/// More names than a client keeps anything of: what is held or waited for is not pushed out by them.
+async fn many_names_beside_a_hold(cx: Context) {
+    let (client, other, name) = (cx.client().await, cx.client().await, cx.name("kept"));
+    let me = client.owner();
+    let mine = client.mutex(&name).reentrant(&me);
+    let guard = mine.lock().await.unwrap();
+    let behind = tokio::spawn(client.mutex(&name).lock());
+    cx.queued(&other, &name, 1).await;
+    for i in 0..5_000 {
+        let one = client.mutex(cx.name(&i.to_string())).lock().await.unwrap();
+        if i % 2 == 0 { one.release().await.unwrap() } else { drop(one) }
+    }
+    eventually("only that one is held", || async { client.held() == 1 }).await;
+    guard.check().unwrap();
+    let again = mine.try_lock().await.unwrap().expect("it is still its owner's");
+    assert_eq!((again.id(), again.entries(), me.entries(&name)), (guard.id(), 2, 2));
+    assert!(other.mutex(&name).try_lock().await.unwrap().is_err());
+    let token = guard.token();
+    again.release().await.unwrap();
+    guard.release().await.unwrap();
+    let next = within("its turn", behind).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
 }

@@ -1,9 +1,11 @@
 //! Story: no case is forgotten. `cases.toml` says of every id of `cases.txt` what became of it: a trial of this crate, a test
-//! elsewhere, an engine that it waits for, or the reason why it does not apply to us.
+//! elsewhere, an engine that it waits for, or the reason why it does not apply to us. Where a trial cannot be shown on one of
+//! our engines, it says `not = { engine = "why" }`: a family that can do less than it could is seen here.
 //!
 //! `FENCELOCK_BLESS=1 cargo test -p fencelock-conformance --test suite` writes it anew, in the order of `cases.txt`: what is
-//! registered becomes a trial, what is of an engine that we do not have yet waits for it, the rest is to do.
-use fencelock_conformance::{Known, all_cases, catalogue};
+//! registered becomes a trial, what is of an engine that we do not have yet waits for it, the rest is to do. `not` stays as it is:
+//! that a case is shown no more is written by hand.
+use fencelock_conformance::{Family, Known, all_cases, catalogue, ignored};
 use libtest_mimic::Failed;
 use serde::Deserialize;
 use std::{
@@ -19,12 +21,18 @@ const TODO_IS_AN_ERROR: bool = true;
 /// The scopes for which there is an engine, or a crate, here. All others wait for theirs.
 const HERE: [&str; 7] = ["any", "cli", "core", "lease", "queue", "session", "sqlite"];
 
-/// What became of a case: exactly one of these.
+/// The scopes of what every engine has to show: a test of one engine is none of the next one.
+const OF_EVERY_ENGINE: [&str; 4] = ["any", "lease", "queue", "session"];
+
+/// What became of a case: exactly one of these, but `not`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Entry {
     /// `module::function` below `src/cases`.
     trial: Option<String>,
+    /// The families that it is not shown on, and why.
+    #[serde(default)]
+    not: BTreeMap<String, String>,
     /// `path/from/the/root.rs::function`.
     test: Option<String>,
     /// The engine that it waits for.
@@ -46,7 +54,7 @@ fn entries() -> Result<Entries, String> {
     toml::from_str(&text).map_err(|e| format!("cases.toml: {e}"))
 }
 
-pub(crate) fn check() -> Result<(), Failed> {
+pub(crate) fn check(families: &[&'static dyn Family]) -> Result<(), Failed> {
     let entries = entries()?;
     let mut problems = Vec::new();
     let registered: HashMap<_, _> = all_cases().map(|case| (case.id, case.function())).collect();
@@ -69,6 +77,7 @@ pub(crate) fn check() -> Result<(), Failed> {
             }
         }
     }
+    problems.extend(not_shown(&entries, families));
     println!("cases.toml: {todo} of {} cases are to do", catalogue().len());
     if TODO_IS_AN_ERROR && todo > 0 {
         problems.push(format!("{todo} cases are to do"));
@@ -76,8 +85,24 @@ pub(crate) fn check() -> Result<(), Failed> {
     problems.sort();
     if problems.is_empty() { Ok(()) } else { Err(Failed::from(problems.join("\n"))) }
 }
+/// What is ignored, and what `not` says, are the same.
+fn not_shown(entries: &Entries, families: &[&'static dyn Family]) -> Vec<String> {
+    let is: BTreeMap<_, _> = ignored(families).into_iter().map(|(family, id, why)| ((id, family), why)).collect();
+    let said = entries.iter().flat_map(|(id, entry)| {
+        entry.not.iter().map(move |(family, why)| ((id.as_str(), family.as_str()), why.as_str()))
+    });
+    let said: BTreeMap<_, _> = said.collect();
+    let missing = is.iter().filter(|(of, why)| said.get(*of) != Some(*why));
+    let missing =
+        missing.map(|((id, family), why)| format!("{id} is not shown on {family}: not = {{ {family} = {why:?} }}"));
+    let shown = said.keys().filter(|of| !is.contains_key(*of));
+    missing.chain(shown.map(|(id, family)| format!("{id} is shown on {family}, and it says not"))).collect()
+}
 fn judge(known: &Known, entry: &Entry, registered: Option<&str>) -> Option<String> {
-    let Entry { trial, test, waits, reason, todo } = entry;
+    let Entry { trial, test, waits, reason, todo, not } = entry;
+    if !not.is_empty() && trial.is_none() {
+        return Some("what has no trial is shown nowhere here".to_owned());
+    }
     let said = [trial.is_some(), test.is_some(), waits.is_some(), reason.is_some(), todo.is_some()];
     if said.into_iter().filter(|said| *said).count() != 1 {
         return Some("say one of trial, test, waits, reason".to_owned());
@@ -87,6 +112,9 @@ fn judge(known: &Known, entry: &Entry, registered: Option<&str>) -> Option<Strin
         (Some(trial), _, Some(function)) if trial == function => None,
         (Some(trial), _, None) => Some(format!("nobody has registered {trial}: a line in cases! of src/cases")),
         (_, _, Some(function)) => Some(format!("it is registered as {function}, and here it is not")),
+        (None, Some(_), None) if OF_EVERY_ENGINE.contains(&known.scope) => {
+            Some(format!("a test of one engine shows nothing of the next: {} wants a trial", known.scope))
+        }
         (None, Some(test), None) => missing_test(test),
         (None, None, None) => {
             let empty = |text: &Option<String>| text.as_ref().is_some_and(|text| text.trim().is_empty());
@@ -97,7 +125,7 @@ fn judge(known: &Known, entry: &Entry, registered: Option<&str>) -> Option<Strin
         }
     }
 }
-/// `crates/fencelock-core/tests/loss.rs::name`: the file has such a function.
+/// `crates/fencelock-core/tests/loss.rs::name`: the file has such a test, or a trial of that name.
 fn missing_test(test: &str) -> Option<String> {
     let Some((file, function)) = test.rsplit_once("::") else {
         return Some(format!("write path/from/the/root.rs::function, not {test:?}"));
@@ -141,6 +169,7 @@ pub(crate) fn bless() -> ExitCode {
             let _ = write!(text, "\n# {heading}\n");
         }
         let said = entries.get(known.id).cloned().unwrap_or_default();
+        let not: Vec<_> = said.not.iter().map(|(family, why)| format!("{family} = {}", quoted(why))).collect();
         let (key, value) = match (registered.get(known.id), said) {
             (Some(function), _) => ("trial", quoted(function)),
             (None, Entry { test: Some(test), .. }) => ("test", quoted(&test)),
@@ -148,7 +177,9 @@ pub(crate) fn bless() -> ExitCode {
             (None, _) if !HERE.contains(&known.scope) => ("waits", quoted(known.scope)),
             (None, _) => ("todo", "true".to_owned()),
         };
-        let _ = writeln!(text, "{} = {{ {key} = {value} }}", quoted(known.id));
+        let not =
+            if key == "trial" && !not.is_empty() { format!(", not = {{ {} }}", not.join(", ")) } else { String::new() };
+        let _ = writeln!(text, "{} = {{ {key} = {value}{not} }}", quoted(known.id));
     }
     // Beside it first: whoever reads meanwhile reads all of it.
     let (new, file) = (here("cases.toml.new"), here("cases.toml"));

@@ -1,9 +1,5 @@
-//! An engine of your own, proved: `cargo run -p fencelock-conformance --example own_engine`.
-//!
-//! A small honest one: mutexes with leases over a map, first come, first served. What it cannot do its capabilities say, so the
-//! suite leaves that out and says why; what it says that it can do is proved.
+//! The engine that is proved: mutexes with leases over a map, first come, first served.
 use async_trait::async_trait;
-use fencelock_conformance::{Connection, Family, Fixture};
 use fencelock_core::{
     BootClock, Busy, Capabilities, Claim, Clock, Engine, EngineId, EngineInfo, Fencing, Grant, HoldId, Holder,
     Identity, Kind, Lease, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Request,
@@ -11,48 +7,14 @@ use fencelock_core::{
 };
 use std::{
     collections::{BTreeMap, VecDeque},
-    process::ExitCode,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, SystemTime},
 };
 use tokio::sync::Notify;
 
-fn main() -> ExitCode {
-    fencelock_conformance::main(&[&MapFamily])
-}
-
-struct MapFamily;
-impl Family for MapFamily {
-    fn name(&self) -> &'static str {
-        "map"
-    }
-    fn scopes(&self) -> &'static [&'static str] {
-        &["any", "lease", "queue"]
-    }
-    fn start(&self) -> Box<dyn Fixture> {
-        let id = EngineId::random().expect("the system has random numbers");
-        Box::new(Store { id, map: Arc::default() })
-    }
-}
-struct Store {
-    id: EngineId,
-    map: Arc<Map>,
-}
-#[async_trait]
-impl Fixture for Store {
-    async fn engine(&self, ttl: Duration) -> Connection {
-        Connection::cuttable(Arc::new(MapEngine::new(self.id, self.map.clone(), ttl)))
-    }
-    async fn clean(&self) -> Vec<String> {
-        let mut records = self.map.records();
-        let live = records.iter_mut().filter_map(|(name, record)| (!record.is_idle()).then(|| name.to_string()));
-        live.collect()
-    }
-}
-
 /// The store: what all clients share.
 #[derive(Debug, Default)]
-struct Map(Mutex<BTreeMap<Name, Record>>);
+pub(crate) struct Map(Mutex<BTreeMap<Name, Record>>);
 #[derive(Debug, Default)]
 struct Record {
     held: Option<Entry>,
@@ -73,6 +35,12 @@ struct Entry {
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
 impl Map {
+    /// The names that somebody holds or waits for.
+    pub(crate) fn in_use(&self) -> Vec<String> {
+        let mut records = self.records();
+        let live = records.iter_mut().filter_map(|(name, record)| (!record.is_idle()).then(|| name.to_string()));
+        live.collect()
+    }
     fn records(&self) -> MutexGuard<'_, BTreeMap<Name, Record>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -138,12 +106,12 @@ fn holder(held: &Entry) -> Option<Holder> {
 
 /// One client's way to the store.
 #[derive(Debug)]
-struct MapEngine {
+pub(crate) struct MapEngine {
     info: EngineInfo,
     map: Arc<Map>,
 }
 impl MapEngine {
-    fn new(id: EngineId, map: Arc<Map>, default_ttl: Duration) -> Self {
+    pub(crate) fn new(id: EngineId, map: Arc<Map>, default_ttl: Duration) -> Self {
         let capabilities = Capabilities {
             read_write: false,
             downgrade: false,
