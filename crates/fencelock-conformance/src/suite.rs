@@ -21,6 +21,8 @@ use tokio::{
 
 /// So many at once unless `--test-threads` says otherwise: trials wait more than they work.
 const THREADS: usize = 16;
+/// In full they work ten times as much.
+const FULL_THREADS: usize = 4;
 /// So long after the last trial a store may still hold something.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -55,7 +57,7 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
     let mut args = Arguments::from_args();
     let whole =
         args.filter.is_none() && args.skip.is_empty() && args.test_threads.is_none() && !args.ignored && !args.list;
-    args.test_threads.get_or_insert(THREADS);
+    args.test_threads.get_or_insert(if full() { FULL_THREADS } else { THREADS });
     let alone = Arguments { test_threads: Some(1), ..args.clone() };
     let mut well = more.is_empty() || libtest(&args, more);
     // One family after the other, so that each has its own time.
