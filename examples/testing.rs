@@ -58,10 +58,15 @@ async fn main() -> Result<(), Box<dyn Error>> {
     assert_eq!(store.written, 2, "the old holder's write was refused");
     thief.release().await?;
 
-    // A reply is lost: the call is repeated under the same hold id and has one effect.
-    control.lose_reply(Operation::Acquire);
+    // The reply of a release is lost: it is repeated under the same hold id, and has one effect.
     control.lose_reply(Operation::Release);
     client.mutex("orders/42").lock().await?.release().await?;
+    assert_eq!(control.census(), (0, 0), "nobody holds, nobody waits");
+
+    // That of a grant: your code is told, and what it was granted is taken back.
+    control.lose_reply(Operation::Acquire);
+    assert_eq!(ship(&client, &mut store).await.unwrap_err().kind(), ErrorKind::Ambiguous);
+    control.advance(Duration::from_secs(2)).await;
     assert_eq!(control.census(), (0, 0), "nobody holds, nobody waits");
 
     assert!(began.elapsed() < Duration::from_secs(5), "minutes of the lock's time, and none of ours");
