@@ -7,21 +7,16 @@ use std::time::Duration;
 
 use common::bars::{bar, p99, tenth};
 use common::{
-    BEATS, NEXT, Place, Running, code_of, end_of, finish, granted, kill, minder_of, now_micros, pid_of, start, stopped,
-    until,
+    BEATS, NEXT, Place, Running, code_of, end_of, finish, granted, kill, minder_of, now_micros, pid_of, start, stop,
+    stop_wrapper, until,
 };
-use rustix::process::{Pid, Signal};
+use rustix::process::Signal;
 
 fn holder(place: &Place, job: &str) -> Running {
     place.clear();
     let holder = start(place.run(&["--ttl", "900ms"], job).stderr(Stdio::null()));
     place.line("ready");
     holder
-}
-
-fn stop(pid: Pid) {
-    kill(pid.as_raw_pid(), Signal::STOP);
-    until("it is stopped", || stopped(pid).then_some(()));
 }
 
 // Planted: the minder without a timer of its own.
@@ -33,7 +28,7 @@ fn the_wrapper_alone_is_stopped_past_its_lease() {
     for _ in 0..rounds {
         let mut holder = holder(&place, BEATS);
         let mut next = start(&mut place.run(&[], NEXT));
-        stop(pid_of(&holder));
+        stop_wrapper(&place, pid_of(&holder));
         assert_eq!(code_of(end_of(&mut next)), 0);
         assert!(place.last_beat() < granted(&place));
         closest = closest.min(Duration::from_micros(granted(&place) - place.last_beat()));
@@ -69,7 +64,7 @@ fn all_three_are_stopped_and_the_job_goes_on_first() {
         until("an accepted write", || place.read("writes").ends_with("1\n").then_some(()));
         let (wrapper, minder) = (pid_of(&holder), minder_of(pid_of(&holder)));
         let jobs = place.beating();
-        stop(wrapper);
+        stop_wrapper(&place, wrapper);
         stop(minder);
         for &pid in &jobs {
             kill(pid, Signal::STOP);

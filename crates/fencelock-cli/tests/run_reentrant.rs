@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::{
-    BEATS, NEXT, Place, Running, binary, code_of, end_of, finish, granted, kill, lives, pid_of, start, stopped, until,
+    BEATS, NEXT, Place, Running, binary, code_of, end_of, finish, granted, kill, lives, pid_of, start, until,
 };
 use rustix::process::Signal;
 
@@ -215,10 +215,7 @@ fn whatever_ends_the_outer_hold_ends_its_job_before() {
         let wrapper = pid_of(&holder);
         match round {
             // It renews nothing any more.
-            0 => {
-                kill(wrapper.as_raw_pid(), Signal::STOP);
-                until("it is stopped", || stopped(wrapper).then_some(()));
-            }
+            0 => common::stop_wrapper(&place, wrapper),
             1 => kill(wrapper.as_raw_pid(), Signal::KILL),
             2 => kill(common::minder_of(wrapper).as_raw_pid(), Signal::KILL),
             // The shell between the two: the nested run loses its parent.

@@ -304,6 +304,33 @@ pub(crate) fn stopped(pid: Pid) -> bool {
     stat.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
 }
 
+pub(crate) fn stop(pid: Pid) {
+    kill(pid.as_raw_pid(), Signal::STOP);
+    let all = || fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid())).into_iter().flatten().flatten();
+    let sleeps = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['T', 't']))
+    };
+    until("it is stopped", || all().all(sleeps).then_some(()));
+}
+
+/// Stopped, and not inside a transaction: that would stop the database for everybody, as the engine's page says.
+pub(crate) fn stop_wrapper(place: &Place, pid: Pid) {
+    let writable = || {
+        let mut look = Command::new("sqlite3");
+        look.args(["-cmd", ".timeout 20"]).arg(place.path("locks.db")).arg("BEGIN IMMEDIATE; ROLLBACK");
+        finish(&mut look).0 == 0
+    };
+    loop {
+        stop(pid);
+        if writable() {
+            return;
+        }
+        kill(pid.as_raw_pid(), Signal::CONT);
+        until("the end of its transaction", || writable().then_some(()));
+    }
+}
+
 pub(crate) fn kill(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid)
         && test_kill_process(pid).is_ok()
