@@ -4,7 +4,7 @@ use crate::cargo::{cargo, spell};
 use crate::manifest::members;
 use crate::measured::{Figure, Origin, figures, kept, replace, section};
 use crate::steps::Steps;
-use crate::tee::tee;
+use crate::tee::{Ran, tee};
 use crate::{machine, packages, simulate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -53,17 +53,9 @@ fn prove(root: &Path, target: &Target) -> Result<(), String> {
     let commit = machine::commit(root);
     let ran = tee(&mut command)?;
     let (figures, malformed) = figures(&ran.output);
-    let origin = Origin {
-        command: &spelled,
-        commit: &commit,
-        machine: &machine::machine(),
-        compiler: &machine::compiler(root),
-        date: &machine::now(),
-        failure: ran.failure.as_deref(),
-    };
     // Written after each target, so that whoever interrupts a long run keeps what is done. A target that failed before
     // it measured anything leaves its old section, which says of what commit it is.
-    let text = (!figures.is_empty()).then(|| section(&origin, &figures));
+    let text = (!figures.is_empty()).then(|| told(root, &spelled, &commit, &ran, &figures));
     if text.is_some() || ran.failure.is_none() {
         write(root, &target.title, text)?;
     }
@@ -75,6 +67,19 @@ fn prove(root: &Path, target: &Target) -> Result<(), String> {
         (None, true, Some(line)) => Err(format!("not `MEASURED | bar | figure | limit | ok|MISSED`: {line}")),
         (None, true, None) => Ok(()),
     }
+}
+
+/// A section: what was run, where and when, and what came out.
+fn told(root: &Path, command: &str, commit: &str, ran: &Ran, figures: &[Figure]) -> String {
+    let origin = Origin {
+        command,
+        commit,
+        machine: &machine::machine(),
+        compiler: &machine::compiler(root),
+        date: &machine::now(),
+        failure: ran.failure.as_deref(),
+    };
+    section(&origin, figures)
 }
 
 /// Simulated seeds, a part of them at a time: those of the same code add up, for a million take hours.
@@ -104,15 +109,7 @@ pub(crate) fn seeds(root: &Path, from: u64, seeds: u64) -> ExitCode {
             limit: format!("{} in all runs", simulate::RECORDED),
             missed: many < simulate::RECORDED,
         });
-        let origin = Origin {
-            command: &spelled,
-            commit: &commit,
-            machine: &machine::machine(),
-            compiler: &machine::compiler(root),
-            date: &machine::now(),
-            failure: ran.failure.as_deref(),
-        };
-        write(root, simulate::TITLE, Some(section(&origin, &figures)))?;
+        write(root, simulate::TITLE, Some(told(root, &spelled, &commit, &ran, &figures)))?;
         ran.failure.map_or(Ok(()), Err)
     });
     steps.finish()
