@@ -82,3 +82,36 @@ pub(crate) async fn through<F: Future>(gate: Option<Gate>, future: F) -> F::Outp
         Some(gate) => gate.through(future).await,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see it go red: an order that lets nobody wait.
+    use super::*;
+
+    /// The order in which ten that are ready at once come through.
+    async fn order(seed: Option<u64>) -> Vec<u8> {
+        let gate = seed.map_or_else(Gate::default, |seed| Gate::default().shuffled(seed));
+        let passed = Arc::new(Mutex::new(Vec::new()));
+        let pass = |n: u8| {
+            let passed = passed.clone();
+            tokio::spawn(gate.clone().through(async move { passed.lock().unwrap().push(n) }))
+        };
+        for one in (0..10).map(pass).collect::<Vec<_>>() {
+            one.await.unwrap();
+        }
+        let order = passed.lock().unwrap();
+        order.clone()
+    }
+    #[tokio::test]
+    async fn what_is_ready_runs_in_the_order_of_the_seed() {
+        let woken: Vec<u8> = (0..10).collect();
+        assert_eq!(order(None).await, woken);
+        let mut orders = std::collections::BTreeSet::new();
+        for seed in 0..8 {
+            let first = order(Some(seed)).await;
+            assert_eq!(first, order(Some(seed)).await, "seed {seed} again");
+            orders.insert(first);
+        }
+        assert!(orders.len() > 4, "{orders:?}");
+    }
+}

@@ -329,16 +329,17 @@ impl Thread {
             return;
         }
         // What was taken away was told by the bell; this look finds it when the bell was not heard, and keeps nobody from writing,
-        // however many there are. What may have run out is judged in the beat's own transaction.
-        let missing = self.read(|scope| scope.missing(session));
-        let beaten = missing.and_then(|missing| {
+        // however many there are. What it does not find and what may have run out is judged in the beat's own transaction.
+        let missing = self.read(|scope| Ok((scope.missing(session)?, scope.now)));
+        let beaten = missing.and_then(|(missing, looked)| {
             self.write(|scope| {
-                scope.lost(&missing);
+                scope.verify(session, &missing)?;
                 scope.beat(session)
-            })
+            })?;
+            Ok(looked)
         });
         match beaten {
-            Ok(()) => {}
+            Ok(looked) => self.shared.looked(session, looked),
             Err(Fault::SessionGone) => self.lose_session(),
             // Busy, or a full disk: tried again soon, and meanwhile the holds run out by themselves.
             Err(_) => self.retry_beat(),

@@ -1,7 +1,7 @@
 //! What others do, hold and ask for costs nobody more than it must. Planted to see them go red: the code before, with a write
 //! transaction for each `try_lock`; whoever shares judged at each acquire; a turn for each of one sleeper's waits; a watch that is
 //! forgotten when its row could not be deleted; observers that never ask whether the file is still the file; HOLDER_CLAIM without
-//! the session.
+//! the session; what is not on the heartbeat's snapshot told lost without a second look; that look put off by each grant.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -212,5 +212,61 @@ fn a_hold_of_another_session_is_not_downgraded() {
         let _theirs = somebody(&folder, 0x71, "boot", NEVER);
         folder.execute("UPDATE fencelock_holder SET session = 0x71");
         assert_eq!(writer.downgrade().await.unwrap_err().kind(), ErrorKind::Lost);
+    });
+}
+
+/// The heartbeat looks for what it holds on a snapshot: what is granted meanwhile, by the other thread, is not in it.
+#[test]
+fn a_hold_that_is_granted_while_a_heartbeat_looks_is_not_lost() {
+    let folder = Folder::new();
+    let c = folder.client();
+    let until = Instant::now() + if full() { 60 * 1_000 * MS } else { 3_000 * MS };
+    runtime().block_on(async {
+        let short = c.mutex("short").ttl(300 * MS).lock().await.unwrap();
+        let many: Vec<_> = (0..8)
+            .map(|n| {
+                let lock = c.mutex(format!("m{n}"));
+                tokio::spawn(async move {
+                    let mut grants = 0;
+                    while Instant::now() < until {
+                        let guard = lock.lock().await.unwrap();
+                        tokio::time::sleep(MS).await;
+                        guard.check().unwrap();
+                        guard.release().await.unwrap();
+                        grants += 1;
+                    }
+                    grants
+                })
+            })
+            .collect();
+        let mut grants = 0;
+        for one in many {
+            grants += one.await.unwrap();
+        }
+        assert!(grants > 100, "{grants}");
+        assert!(short.is_valid());
+        short.release().await.unwrap();
+    });
+}
+
+/// Who takes a hold away rings its holder; one who is killed in between does not. A client that is granted others all the time
+/// beats with each grant, and looked for nothing.
+#[test]
+fn a_client_of_many_short_holds_is_told_that_a_long_one_was_taken_away() {
+    let folder = Folder::new();
+    let c = folder.client();
+    runtime().block_on(async {
+        let long = c.mutex("long").ttl(1_500 * MS).lock().await.unwrap();
+        let lost = long.lost();
+        let (lock, stop) = (c.mutex("short"), Instant::now() + LONG);
+        let short = tokio::spawn(async move {
+            while Instant::now() < stop {
+                lock.lock().await.unwrap().release().await.unwrap();
+                tokio::time::sleep(10 * MS).await;
+            }
+        });
+        folder.execute("DELETE FROM fencelock_holder WHERE ttl = 1500000000");
+        assert_eq!(tokio::time::timeout(LONG / 2, lost).await.unwrap(), fencelock_core::LossReason::TakenOver);
+        short.abort();
     });
 }

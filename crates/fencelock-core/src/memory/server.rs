@@ -279,7 +279,9 @@ impl Record {
             if let Some(Waiting { who, wake, .. }) = self.queue.pop_front() {
                 let lease = who.ttl.min(GRANT_LEASE);
                 self.grant(who, now, lease, clock);
-                self.holders.iter_mut().rev().take(1).for_each(|last| last.confirmed = false);
+                if let Some(last) = self.holders.last_mut() {
+                    last.confirmed = false;
+                }
                 if !pushes.is_lost() {
                     wake.notify_one();
                 }

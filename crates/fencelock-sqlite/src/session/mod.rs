@@ -53,6 +53,8 @@ struct Live {
     /// No ttl of `held` is shorter.
     shortest: i64,
     beat: i64,
+    /// When all of `held` was last looked for, or there was nothing to look for. A grant beats, but does not look.
+    looked: i64,
     /// A heartbeat failed: not before then.
     not_before: i64,
     liveness: OwnedFd,
@@ -93,7 +95,8 @@ impl Shared {
     }
     pub(crate) fn open(&self, id: i64, liveness: OwnedFd, beat: i64, sent_at: Moment) {
         let mut state = self.state();
-        state.live = Some(Live { id, held: HashMap::new(), shortest: i64::MAX, beat, not_before: 0, liveness });
+        state.live =
+            Some(Live { id, held: HashMap::new(), shortest: i64::MAX, beat, looked: beat, not_before: 0, liveness });
         let reports = state.reports.clone();
         drop(state);
         report(reports.as_ref(), Event::SessionAlive { session: public(id), sent_at });
@@ -131,9 +134,12 @@ impl Shared {
     }
 
     /// *Invariant:* called inside the transaction that grants, so every heartbeat, whose transaction comes after, looks for it.
-    pub(crate) fn grant(&self, session: i64, hold: HoldId, own: Own) -> bool {
+    pub(crate) fn grant(&self, session: i64, hold: HoldId, own: Own, now: i64) -> bool {
         let mut state = self.state();
         let Some(live) = state.live.as_mut().filter(|live| live.id == session) else { return false };
+        if live.held.is_empty() {
+            live.looked = now;
+        }
         live.held.insert(hold, own);
         live.shortest = live.shortest.min(own.ttl);
         true
@@ -199,6 +205,12 @@ impl Shared {
         live.shortest = live.held.values().map(|own| own.ttl).min().unwrap_or(i64::MAX);
         live.next_beat()
     }
+    /// All that is held was looked for at that time, or soon after.
+    pub(crate) fn looked(&self, session: i64, at: i64) {
+        if let Some(live) = self.state().live.as_mut().filter(|live| live.id == session) {
+            live.looked = at;
+        }
+    }
     pub(crate) fn postpone_beat(&self, until: i64) {
         if let Some(live) = self.state().live.as_mut() {
             live.not_before = until;
@@ -213,9 +225,10 @@ impl Shared {
     }
 }
 impl Live {
-    /// A third of the shortest ttl of what is held (SAFETY G1).
+    /// A third of the shortest ttl of what is held (SAFETY G1), after the last one that looked for it all: somebody who is killed
+    /// after he took a hold away rings nobody, and a client that is granted others all the time must hear of it, too.
     fn next_beat(&self) -> i64 {
-        if self.held.is_empty() { i64::MAX } else { self.beat.saturating_add(self.shortest / 3).max(self.not_before) }
+        if self.held.is_empty() { i64::MAX } else { self.looked.saturating_add(self.shortest / 3).max(self.not_before) }
     }
 }
 impl fmt::Debug for Shared {

@@ -23,8 +23,8 @@ pub(crate) enum Exchanged {
 /// The hold goes on as a reader's, under its token. A repeat finds it as it is, and gives its lease anew (SAFETY G1).
 pub(crate) fn downgrade(scope: &Scope<'_>, grant: &Grant, next: &Request, session: i64) -> Result<Exchanged, Fault> {
     let Some(lock) = find(scope, grant.name.as_str())? else { return Ok(Exchanged::Gone(None)) };
-    // What has run out is ended before, as before every beat: a downgrade revives nothing.
-    scope.verify(session)?;
+    // A downgrade revives nothing.
+    scope.verify(session, &[(grant.hold, lock.id)])?;
     scope.beat(session)?;
     let (hold, token) = (grant.hold.to_bytes(), grant.token.get());
     let now = scope.first(sql::HOLDER_CLAIM, (lock.id, hold, token, session), |row| Ok(claim(row.get(0)?, 0, 0)))?;
@@ -44,9 +44,10 @@ pub(crate) fn downgrade(scope: &Scope<'_>, grant: &Grant, next: &Request, sessio
     Ok(Exchanged::Granted(Won { lock: lock.id, token, since: scope.now, from: scope.now }))
 }
 
-/// The session beats, and leases that it does not renew are extended. Afterwards what is not there any more is told lost.
+/// The session beats, and leases that it does not renew are extended. Which of these are not there any more is told lost.
 pub(crate) fn renew(scope: &Scope<'_>, session: i64, grants: &[(Grant, Option<Own>)]) -> Result<(), Fault> {
-    scope.verify(session)?;
+    let holds: Vec<_> = grants.iter().filter_map(|(grant, own)| Some((grant.hold, (*own)?.lock))).collect();
+    scope.verify(session, &holds)?;
     scope.beat(session)?;
     for (grant, own) in grants {
         let ttl = nanos(grant.ttl);

@@ -102,7 +102,7 @@ impl<'a> Scope<'a> {
             return Ok(());
         }
         if self.shared.may_have_lapsed(self.now) {
-            self.verify(session)?;
+            self.verify(session, &self.shared.held())?;
         }
         if self.execute(sql::SESSION_BEAT, (session, self.now))? == 0 {
             return Err(Fault::SessionGone);
@@ -110,25 +110,24 @@ impl<'a> Scope<'a> {
         self.beaten.set(Some(session));
         Ok(())
     }
-    /// What we hold and is not written any more, on a snapshot. Hold by hold: what others hold costs us nothing.
-    pub(crate) fn missing(&self, session: i64) -> Result<Vec<HoldId>, Fault> {
+    /// What we hold and is not written on a snapshot, each with its lock. Hold by hold: what others hold costs us nothing. Our other
+    /// thread may be granting it just now: `verify` knows, in a transaction that comes after its own.
+    pub(crate) fn missing(&self, session: i64) -> Result<Vec<(HoldId, i64)>, Fault> {
         self.first(sql::SESSION_LAST, [session], |_| Ok(()))?.ok_or(Fault::SessionGone)?;
         let mut missing = Vec::new();
         for (hold, lock) in self.shared.held() {
             if self.first(sql::HOLDER_THERE, (lock, hold.to_bytes(), session), |_| Ok(()))?.is_none() {
-                missing.push(hold);
+                missing.push((hold, lock));
             }
         }
         Ok(missing)
     }
-    pub(crate) fn lost(&self, holds: &[HoldId]) {
-        self.effects.borrow_mut().lost.extend(holds);
-    }
-    /// Compares what we hold with what is written, and ends what has run out.
-    pub(crate) fn verify(&self, session: i64) -> Result<(), Fault> {
+    /// Compares these holds of ours, each with its lock, with what is written, and ends what has run out. *Invariant (SAFETY G1):*
+    /// before the beat, by the beat from before; and no hold is extended that was not asked for here in the same transaction.
+    pub(crate) fn verify(&self, session: i64, holds: &[(HoldId, i64)]) -> Result<(), Fault> {
         let beat = self.first(sql::SESSION_LAST, [session], |row| row.get::<_, i64>(0))?;
         let beat = beat.ok_or(Fault::SessionGone)?;
-        for (hold, lock) in self.shared.held() {
+        for &(hold, lock) in holds {
             let id = hold.to_bytes();
             match self.first(sql::HOLDER_LAPSED, (lock, id, session, beat, self.now), |row| row.get(0))? {
                 Some(false) => continue,
@@ -137,9 +136,11 @@ impl<'a> Scope<'a> {
                     self.freed(lock)?;
                     self.tell_watchers(lock)?;
                 }
+                // A release forgets it before it deletes it.
+                None if self.shared.own(hold).is_none() => continue,
                 None => {}
             }
-            self.lost(&[hold]);
+            self.effects.borrow_mut().lost.push(hold);
         }
         Ok(())
     }
@@ -149,7 +150,7 @@ impl<'a> Scope<'a> {
     }
     pub(crate) fn granted(&self, session: i64, hold: HoldId, own: Own) -> Result<(), Fault> {
         // One stat: a client of short holds beats seldom, and must not go on in a file that nobody else can see.
-        if self.shared.is_replaced() || !self.shared.grant(session, hold, own) {
+        if self.shared.is_replaced() || !self.shared.grant(session, hold, own, self.now) {
             return Err(Fault::SessionGone);
         }
         self.effects.borrow_mut().granted.push(hold);
