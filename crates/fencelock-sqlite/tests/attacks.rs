@@ -1,5 +1,5 @@
-//! Attacks on the engine that once succeeded. Planted to see them go red: the code before the fix; each was red on it but the flood
-//! of waits, which took a release build and twice as many.
+//! Attacks on the engine that once succeeded, or would. Planted to see them go red: the code before the fix, on which each was red but
+//! the flood of waits, which took a release build and twice as many; what is extended not judged before.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -372,4 +372,23 @@ fn a_database_of_two_names_is_refused() {
     fs::hard_link(folder.database(), folder.path().join("other.db")).unwrap();
     let error = SqliteEngine::open(Config::new(folder.path().join("other.db"))).unwrap_err();
     assert!(error.to_string().contains("second name"), "{error}");
+}
+
+#[test]
+fn what_has_run_out_is_revived_by_no_extension_and_no_downgrade() {
+    let folder = Folder::new();
+    let c = folder.client();
+    runtime().block_on(async {
+        let lease = c.mutex("lease").lease(30_000 * MS).lock().await.unwrap();
+        let writer = c.rw_lock("writer").ttl(30_000 * MS).write().await.unwrap();
+        // As if the process had been stopped for longer, and nobody had come by since.
+        folder.execute("UPDATE fencelock_holder SET fixed = 1 WHERE fixed > 0");
+        let error = lease.extend(20_000 * MS).await.unwrap_err();
+        assert_eq!((error.kind(), lease.is_valid()), (ErrorKind::Lost, false), "{error}");
+        assert_eq!(folder.count("SELECT count(*) FROM fencelock_holder WHERE fixed > 0"), 0);
+        folder.execute("UPDATE fencelock_session SET beat = beat - 40000000000");
+        let error = writer.downgrade().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+        assert_eq!(folder.count("SELECT count(*) FROM fencelock_holder"), 0);
+    });
 }
