@@ -12,7 +12,7 @@ use crate::{
     wire::{
         acquire::{Entered, Won, enter},
         exchange::renew,
-        look::{Look, look},
+        look::{Calm, LOOK, Look, look},
         open::{connect, idle, needs_sweep, register, retire, sweep},
         release::withdraw,
         scope::{Scope, read, write},
@@ -87,6 +87,8 @@ struct Wait {
     watching: Vec<i64>,
     next: i64,
     echoes: usize,
+    /// What its last look relied on, while this connection had written so often.
+    calm: Option<(Calm, u64)>,
 }
 
 /// Sends orders to the thread.
@@ -103,7 +105,7 @@ impl Keeper {
         let watches = Watches::new();
         let spawn = move || {
             let (waits, observers, conn, bell) = (HashMap::new(), Observers::default(), None, None);
-            let (retry, failing_since, next_tidy, retired) = (0, 0, i64::MAX, 0);
+            let (retry, failing_since, next_tidy, writes, retired) = (0, 0, i64::MAX, 0, 0);
             let thread = Thread {
                 shared: ours,
                 inbox,
@@ -116,6 +118,7 @@ impl Keeper {
                 retry,
                 failing_since,
                 next_tidy,
+                writes,
                 retired,
             };
             thread.serve();
@@ -152,6 +155,8 @@ struct Thread {
     /// Since when it cannot be opened; 0: it can.
     failing_since: i64,
     next_tidy: i64,
+    /// How often it has written.
+    writes: u64,
     /// The last record that the clean-up of this hour has looked at.
     retired: i64,
 }
@@ -186,7 +191,7 @@ impl Thread {
                 self.retry = 1;
             }
             Order::Wait { request, session, lock, reply } => {
-                let wait = Wait { request, session, lock, reply, watching: Vec::new(), next: 0, echoes: 0 };
+                let wait = Wait { request, session, lock, reply, watching: Vec::new(), next: 0, echoes: 0, calm: None };
                 self.waits.insert(wait.request.hold(), wait);
             }
             Order::Withdraw { request, reply } => {
@@ -219,6 +224,8 @@ impl Thread {
     }
     fn write<T>(&mut self, op: impl FnMut(&Scope<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
         let shared = self.shared.clone();
+        // What this connection writes does not change its own `data_version`.
+        self.writes += 1;
         match self.connection() {
             Ok(conn) => write(conn, &shared, op),
             Err(_) => Err(Fault::SessionGone),
@@ -401,11 +408,21 @@ impl Thread {
             if wait.request.is_stopped() || wait.reply.is_closed() {
                 return self.end(wait, Ok(Turned::Stopped));
             }
+            if let Some((calm, writes)) = wait.calm.take()
+                && writes == self.writes
+                && self.read(|scope| calm.holds(scope)).unwrap_or(false)
+            {
+                wait.next = (shared.time.now() + LOOK).min(calm.until);
+                wait.calm = Some((calm, writes));
+                self.waits.insert(wait.request.hold(), wait);
+                return;
+            }
             let (lock, claim, hold) = (wait.lock, wait.request.claim(), wait.request.hold());
             let seen = self.read(|scope| look(scope, lock, claim, hold));
             let now = shared.time.now();
             match seen {
-                Ok(Look::Rest { watch, next }) if watch == wait.watching => {
+                Ok(Look::Rest { watch, next, calm }) if watch == wait.watching => {
+                    wait.calm = Some((calm, self.writes));
                     let echo = ECHOES.get(wait.echoes).map_or(i64::MAX, |after| now + after);
                     wait.echoes = wait.echoes.saturating_add(1);
                     wait.next = next.min(echo).max(now + 1);
@@ -484,7 +501,7 @@ impl Thread {
         for wait in self.waits.values_mut() {
             let hit = wait.watching.iter().any(|session| closed.contains(session));
             if hit || full || rung.contains(&wait.lock) {
-                (wait.next, wait.echoes) = (now, 0);
+                (wait.next, wait.echoes, wait.calm) = (now, 0, None);
             }
         }
         self.observers.wake(now, &rung, &closed, full);

@@ -1,7 +1,8 @@
 //! What others do, hold and ask for costs nobody more than it must. Planted to see them go red: the code before, with a write
 //! transaction for each `try_lock`; whoever shares judged at each acquire; a turn for each of one sleeper's waits; a watch that is
 //! forgotten when its row could not be deleted; observers that never ask whether the file is still the file; HOLDER_CLAIM without
-//! the session; what is not on the heartbeat's snapshot told lost without a second look; that look put off by each grant.
+//! the session; files not looked at while nothing was written; what is not on the heartbeat's snapshot told lost without a second
+//! look; that look put off by each grant.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -268,5 +269,28 @@ fn a_client_of_many_short_holds_is_told_that_a_long_one_was_taken_away() {
         folder.execute("DELETE FROM fencelock_holder WHERE ttl = 1500000000");
         assert_eq!(tokio::time::timeout(LONG / 2, lost).await.unwrap(), fencelock_core::LossReason::TakenOver);
         short.abort();
+    });
+}
+
+/// Where no event tells of a death: not many processes of one user can watch files.
+#[test]
+fn a_death_that_nobody_tells_is_seen_by_the_next_look() {
+    let folder = Folder::new();
+    let c = folder.client();
+    runtime().block_on(async {
+        c.mutex("x").lock().await.unwrap().release().await.unwrap();
+        drop(somebody(&folder, 0x71, "boot", NEVER));
+        // Opened for reading: to close it is no event.
+        let dies = fs::File::open(folder.path().join("locks.db.d/0000000000000071.live")).unwrap();
+        flock(&dies, FlockOperation::LockExclusive).unwrap();
+        holds(&folder, 0x71, "x", 1, 0);
+        let lock = c.mutex("x");
+        let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+        queued(&c, "x", 1).await;
+        // It has looked, and nothing has changed since.
+        tokio::time::sleep(2_500 * MS).await;
+        assert!(!next.is_finished());
+        drop(dies);
+        tokio::time::timeout(LONG / 2, next).await.unwrap().unwrap().release().await.unwrap();
     });
 }

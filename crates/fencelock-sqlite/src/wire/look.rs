@@ -7,12 +7,17 @@ use super::{
     scope::Scope,
     sql,
 };
-use crate::error::Fault;
+use crate::{
+    error::Fault,
+    session::liveness::{Pulse, test},
+};
 use fencelock_core::{Claim, HoldId, Kind, Listing, Name, Page, Status, Token};
 use rusqlite::{Row, types::Value};
 
 /// Every waiter looks by itself this often, so that no lost ring costs more.
 pub(crate) const LOOK: i64 = 1_000_000_000;
+/// And thoroughly this often, should anything go into a look that `Calm` does not know.
+const CALM: i64 = 10 * LOOK;
 /// Of so many holders the files are watched; a look finds the death of the others.
 const WATCHED: usize = 32;
 
@@ -22,12 +27,33 @@ pub(crate) enum Look {
     /// Its turn may have come, or somebody has to be buried: that takes a write transaction.
     Act,
     /// Nothing to do. Watch the files of those sessions, and look again then.
-    Rest { watch: Vec<i64>, next: i64 },
+    Rest { watch: Vec<i64>, next: i64, calm: Calm },
+}
+/// What a look relied on: while all of that is so the next one would find the same.
+#[derive(Debug)]
+pub(crate) struct Calm {
+    /// What was written by others.
+    version: i64,
+    /// Whose files were found locked.
+    alive: Vec<i64>,
+    /// When a lease ends, or somebody's turn.
+    pub(crate) until: i64,
+}
+impl Calm {
+    /// It is: one number of the database, and the files. *Invariant:* nothing else goes into a look.
+    pub(crate) fn holds(&self, scope: &Scope<'_>) -> Result<bool, Fault> {
+        let alive = |session: &i64| matches!(test(&scope.shared.folder, *session), Pulse::Alive);
+        Ok(scope.now < self.until && data_version(scope)? == self.version && self.alive.iter().all(alive))
+    }
+}
+fn data_version(scope: &Scope<'_>) -> Result<i64, Fault> {
+    Ok(scope.first(sql::DATA_VERSION, [], |row| row.get(0))?.unwrap_or_default())
 }
 
 /// A waiter's look: the first watches the holders, every other one its predecessor (SAFETY E4). It finds something to do where
 /// `Line::read` does it, and nowhere else: or it would look, and act, and look again.
 pub(crate) fn look(scope: &Scope<'_>, lock: i64, claim: Claim, hold: HoldId) -> Result<Look, Fault> {
+    let version = data_version(scope)?;
     let here = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, u32>(1)?, row.get::<_, i64>(2)?));
     let here = scope.first(sql::PLACE_AND_STATE, (lock, hold.to_bytes()), here)?;
     let Some((place, of, freed)) = here else { return Ok(Look::Gone) };
@@ -40,21 +66,21 @@ pub(crate) fn look(scope: &Scope<'_>, lock: i64, claim: Claim, hold: HoldId) -> 
         ends = ends.min(until);
     }
     let fits = |claim: Claim| claim.fits(room.together());
-    let rest = |watch, next: i64| Ok(Look::Rest { watch, next: next.min(scope.now + LOOK) });
-    let Some(before) = predecessor(scope, lock, place)? else {
-        // A moment after the end of a lease.
-        return if fits(claim) {
-            Ok(Look::Act)
-        } else {
-            rest(watched(scope, sessions), ends.saturating_add(1_000_000))
-        };
+    // A moment after the end of a lease.
+    let ends = ends.saturating_add(1_000_000);
+    let rest = |watch, next: i64, ends: i64| {
+        let until = next.min(ends).min(scope.now + CALM);
+        let calm = Calm { version, alive: scope.known_alive(), until };
+        Ok(Look::Rest { watch, next: next.min(scope.now + LOOK), calm })
     };
-    if !matches!(before.stands(scope), Standing::Good(_)) {
-        return Ok(Look::Act);
-    }
+    let Some(before) = predecessor(scope, lock, place)? else {
+        return if fits(claim) { Ok(Look::Act) } else { rest(watched(scope, sessions), ends, ends) };
+    };
+    let Standing::Good(until) = before.stands(scope) else { return Ok(Look::Act) };
+    let ends = ends.min(until);
     let watch = watched(scope, vec![before.session]);
     if !fits(claim) {
-        return rest(watch, i64::MAX);
+        return rest(watch, i64::MAX, ends);
     }
     let company = ahead(scope, lock, claim, place)?;
     if claim.fits(room.together().into_iter().chain(company.together())) {
@@ -63,11 +89,14 @@ pub(crate) fn look(scope: &Scope<'_>, lock: i64, claim: Claim, hold: HoldId) -> 
     if !company.hardest(of).is_none_or(fits) {
         // One who holds up the others and is dead may stand further ahead, before one that sleeps.
         let blocks = first_waiter(scope, lock, of, |claim| !fits(claim))?;
-        let dead = blocks.is_some_and(|row| !matches!(row.stands(scope), Standing::Good(_)));
-        return if dead { Ok(Look::Act) } else { rest(watch, i64::MAX) };
+        return match blocks.map(|row| row.stands(scope)) {
+            Some(Standing::Good(until)) => rest(watch, i64::MAX, ends.min(until)),
+            Some(_) => Ok(Look::Act),
+            None => rest(watch, i64::MAX, ends),
+        };
     }
     let turn = turn(freed, sessions_ahead(scope, lock, place)?);
-    if !(1..=scope.now).contains(&freed) || scope.now >= turn { Ok(Look::Act) } else { rest(watch, turn) }
+    if !(1..=scope.now).contains(&freed) || scope.now >= turn { Ok(Look::Act) } else { rest(watch, turn, ends) }
 }
 /// Those whose files are worth watching: not our own.
 fn watched(scope: &Scope<'_>, mut sessions: Vec<i64>) -> Vec<i64> {

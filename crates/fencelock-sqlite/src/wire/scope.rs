@@ -64,6 +64,10 @@ impl<'a> Scope<'a> {
     pub(crate) fn found_alive(&self, session: i64) {
         self.alive.borrow_mut().insert(session);
     }
+    /// All of them, but for ourselves.
+    pub(crate) fn known_alive(&self) -> Vec<i64> {
+        self.alive.borrow().iter().copied().collect()
+    }
     /// Nobody can tell that it is dead, so its lease judges.
     pub(crate) fn found_gone(&self, session: i64) {
         self.gone.set(true);

@@ -82,6 +82,8 @@ CREATE TABLE fencelock_write (          -- writes to cells in the last minute, f
 ";
 pub(crate) const TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE type = 'table' AND name = 'fencelock_meta'";
 
+/// Another one after each commit of any other connection.
+pub(crate) const DATA_VERSION: &str = "PRAGMA data_version";
 /// The one statement that is run on a database of any layout; 0: damaged.
 pub(crate) const LAYOUT_THERE: &str = "SELECT coalesce(max(layout), 0) FROM fencelock_meta WHERE id = 1";
 pub(crate) const BOOT: &str = "SELECT boot FROM fencelock_meta WHERE id = 1";
