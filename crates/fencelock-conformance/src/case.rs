@@ -79,6 +79,8 @@ pub enum Need {
     FixedLeases,
     /// Several applications in one store.
     Namespaces,
+    /// Clients can be made while there is no server.
+    NoServer,
     /// Leases of their own, which core renews one by one.
     OwnLeases,
     /// Semaphores.
@@ -119,6 +121,10 @@ impl Need {
             Self::Downgrade => (can.downgrade, "no downgrade"),
             Self::FixedLeases => (can.fixed_leases, "no fixed leases: holds live with a session"),
             Self::Namespaces => (fixture.namespaces().is_some(), "no namespaces"),
+            Self::NoServer => {
+                let needed = fixture.server().is_some_and(|server| server.is_asked_first());
+                (!needed, "it asks its server first: no client can be made while there is none")
+            }
             Self::OwnLeases => (!sessions, "core renews no hold: they live with a session"),
             Self::Permits => (can.permits, "no permits"),
             Self::Processes => (processes, "its store lives in one process"),

@@ -81,6 +81,10 @@ pub trait Server: Send + Sync {
     fn answers_readers(&self) -> bool {
         false
     }
+    /// Whether an engine asks it before there is a client.
+    fn is_asked_first(&self) -> bool {
+        false
+    }
     /// Nothing listens any more.
     async fn stop(&self);
     /// It listens again.

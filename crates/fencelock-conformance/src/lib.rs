@@ -43,6 +43,7 @@ mod context;
 mod fixture;
 pub mod judge;
 mod peer;
+pub mod proxy;
 mod puppet;
 mod suite;
 

@@ -25,7 +25,22 @@ pub mod sqlite {
     pub use fencelock_sqlite::{Config, SqliteEngine};
 }
 
-/// Connects to the engine of a URL: `sqlite:` (the user's default database), `sqlite:/path/locks.db`, `memory:`.
+/// Redis.
+#[cfg(feature = "redis")]
+pub mod redis {
+    pub use fencelock_redis::{Config, RedisEngine, Tls};
+}
+
+/// The schemes that this version knows, and those of this build.
+const KNOWN: [(&str, bool); 4] = [
+    ("sqlite", cfg!(feature = "sqlite")),
+    ("redis", cfg!(feature = "redis")),
+    ("rediss", cfg!(feature = "redis")),
+    ("memory", true),
+];
+
+/// Connects to the engine of a URL: `sqlite:` (the user's default database), `sqlite:/path/locks.db`, `redis://host:6379`,
+/// `memory:`.
 ///
 /// # Errors
 /// `InvalidConfig` for the URL, `Unsupported` for an engine that is not built in, and what the engine says.
@@ -48,21 +63,24 @@ pub async fn connect(url: &str) -> Result<Client> {
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => Arc::new(fencelock_sqlite::SqliteEngine::from_url(url)?),
-        #[cfg(not(feature = "sqlite"))]
-        "sqlite" => {
-            let missing = Error::new(ErrorKind::Unsupported, "connect", "this build has no sqlite: engine");
-            return Err(missing.hint("add the feature \"sqlite\" of the crate fencelock"));
-        }
-        other => {
-            let known =
-                if cfg!(feature = "sqlite") { "known here: sqlite:PATH, memory:" } else { "known here: memory:" };
-            let way_out = match url::nearest(other, &["sqlite", "memory"]) {
-                Some(meant) => format!("did you mean {meant}:? {known}"),
-                None => known.to_owned(),
-            };
-            let unknown = Error::new(ErrorKind::InvalidConfig, "connect", format!("unknown scheme {other:?}"));
-            return Err(unknown.hint(way_out));
-        }
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => Arc::new(fencelock_redis::RedisEngine::from_url(url).await?),
+        other => return Err(unknown(other)),
     };
     Client::builder(engine).build()
+}
+fn unknown(scheme: &str) -> Error {
+    if let Some((known, _)) = KNOWN.iter().find(|(known, _)| *known == scheme) {
+        let feature = if *known == "rediss" { "redis" } else { known };
+        let missing = Error::new(ErrorKind::Unsupported, "connect", format!("this build has no {known}: engine"));
+        return missing.hint(format!("add the feature {feature:?} of the crate fencelock"));
+    }
+    let here: Vec<&str> = KNOWN.iter().filter(|(_, built)| *built).map(|(known, _)| *known).collect();
+    let all: Vec<&str> = KNOWN.iter().map(|(known, _)| *known).collect();
+    let here = format!("known here: {}:", here.join(":, "));
+    let way_out = match url::nearest(scheme, &all) {
+        Some(meant) => format!("did you mean {meant}:? {here}"),
+        None => here,
+    };
+    Error::new(ErrorKind::InvalidConfig, "connect", format!("unknown scheme {scheme:?}")).hint(way_out)
 }

@@ -6,7 +6,7 @@ use fencelock::ErrorKind;
 async fn a_scheme_that_is_not_known_is_told_with_the_way_out() {
     for (url, says) in [
         ("locks.db", "is no URL"),
-        ("redis://h", "known here: "),
+        ("tikv://h", "known here: "),
         ("sqlit:x", "did you mean sqlite:?"),
         ("memory:?ttl=3s", "unknown key \"ttl\""),
         ("memory", "is no URL"),
@@ -28,12 +28,20 @@ async fn memory_is_always_there() {
     client.mutex("x").lock().await.unwrap().release().await.unwrap();
 }
 
-#[cfg(not(feature = "sqlite"))]
 #[tokio::test]
 async fn an_engine_that_is_not_built_in_says_which_feature_has_it() {
-    let error = fencelock::connect("sqlite:").await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("feature \"sqlite\""), "{error}");
+    let engines = [
+        ("sqlite:", "sqlite", cfg!(feature = "sqlite")),
+        ("redis://h", "redis", cfg!(feature = "redis")),
+        ("rediss://h", "redis", cfg!(feature = "redis")),
+    ];
+    for (url, feature, built) in engines {
+        if !built {
+            let error = fencelock::connect(url).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains(&format!("feature {feature:?}")), "{error}");
+        }
+    }
 }
 
 #[cfg(feature = "sqlite")]

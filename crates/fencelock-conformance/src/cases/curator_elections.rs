@@ -15,7 +15,7 @@ cases! {
     "curator/latch-basic" => latch_basic;
     "curator/callback-sanity" => callback_sanity;
     "curator/callback-notify-leader" => callback_notify_leader;
-    "curator/no-server-at-start" => no_server_at_start, needs: [Server];
+    "curator/no-server-at-start" => no_server_at_start, needs: [NoServer, Server];
     "curator/selector-interruption" => selector_interruption;
     "curator/interrupt-leadership" => interrupt_leadership;
     "curator/race-at-state-changed" => race_at_state_changed, needs: [Sessions];

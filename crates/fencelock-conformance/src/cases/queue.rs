@@ -55,7 +55,10 @@ async fn all_get_in(cx: &Context, client: &Client, name: &str, waiters: Vec<Wait
         assert!(last < Some(guard.token()), "tokens rise in the order of the queue");
         last = Some(guard.token());
         left.remove(0);
-        assert_eq!(notes(client, name).await, left, "those behind keep their order");
+        // Somebody who is dead may be seen for as long as nobody can know.
+        let mut behind = notes(client, name).await;
+        behind.retain(|note| left.contains(note));
+        assert_eq!(behind, left, "those behind keep their order");
         freed = BootClock.now();
         guard.release().await.unwrap();
     }

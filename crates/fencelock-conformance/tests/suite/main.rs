@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod catalogue;
 mod memory;
+mod redis;
 mod sqlite;
 
 use libtest_mimic::Trial;
@@ -14,4 +15,5 @@ fn main() -> ExitCode {
     let complete = Trial::test("cases.toml is complete", || catalogue::check(FAMILIES));
     fencelock_conformance::run(FAMILIES, vec![complete])
 }
-const FAMILIES: &[&dyn fencelock_conformance::Family] = &[&memory::Leases, &memory::Sessions, &sqlite::Sqlite];
+const FAMILIES: &[&dyn fencelock_conformance::Family] =
+    &[&memory::Leases, &memory::Sessions, &sqlite::Sqlite, &redis::Single];

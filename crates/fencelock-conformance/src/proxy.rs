@@ -1,0 +1,318 @@
+//! A TCP proxy that makes trouble on the way to a real server: what it does to a command is chosen by the command itself.
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
+    },
+    thread,
+    time::Duration,
+};
+
+/// How long the first command of a buffer is; `None`: it is not complete yet.
+pub type Framing = fn(&[u8]) -> Option<usize>;
+/// What is to be done with a command.
+pub type Rule = dyn Fn(&[u8]) -> Trouble + Send + Sync;
+
+/// What happens to a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nothing.
+    None,
+    /// It is forwarded, its reply is not, and the connection breaks.
+    LoseReply,
+    /// It is forwarded, and once more over another connection, whose reply nobody reads.
+    Twice,
+    /// The connection breaks at once; the command arrives so much later all the same, over another one.
+    Late(Duration),
+    /// The connection breaks at once, and the command never arrives.
+    Lose,
+}
+
+/// Forwards to one server, from a port of its own, for as long as it lives.
+pub struct Proxy {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+}
+/// Both ends, what its client has said, and whether it hears anything.
+struct Connection {
+    client: TcpStream,
+    server: TcpStream,
+    words: Arc<Mutex<BTreeSet<String>>>,
+    mute: Arc<AtomicBool>,
+}
+struct Shared {
+    upstream: SocketAddr,
+    framing: Framing,
+    rule: Mutex<Arc<Rule>>,
+    open: Mutex<Vec<Connection>>,
+    seen: Mutex<BTreeMap<String, u64>>,
+    silent: AtomicBool,
+    delay: AtomicU64,
+    ended: AtomicBool,
+}
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Proxy {
+    /// In front of this server.
+    ///
+    /// # Panics
+    /// No port of loopback is free.
+    pub fn start(upstream: SocketAddr, framing: Framing) -> Self {
+        let (listener, address) = listener();
+        let (rule, open, seen) = (Mutex::new(calm()), Mutex::default(), Mutex::default());
+        let (silent, delay, ended) = Default::default();
+        let shared = Arc::new(Shared { upstream, framing, rule, open, seen, silent, delay, ended });
+        let accepting = shared.clone();
+        thread::spawn(move || {
+            for client in listener.incoming().map_while(Result::ok) {
+                if accepting.ended.load(SeqCst) {
+                    return;
+                }
+                accepting.clone().serve(client);
+            }
+        });
+        Self { address, shared }
+    }
+    /// Where clients connect to.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+    /// From now on this is done to commands.
+    pub fn rule(&self, rule: impl Fn(&[u8]) -> Trouble + Send + Sync + 'static) {
+        *lock(&self.shared.rule) = Arc::new(rule);
+    }
+    /// From now on nothing is done to them.
+    pub fn calm(&self) {
+        *lock(&self.shared.rule) = calm();
+    }
+    /// Breaks every connection that is open.
+    pub fn cut(&self) {
+        self.shared.cut();
+    }
+    /// Takes what is sent, on either side, and forwards nothing, until `false`: a half-open connection.
+    pub fn silent(&self, silent: bool) {
+        self.shared.silent.store(silent, SeqCst);
+    }
+    /// Nothing arrives any more over the connections that are open now and over which this command went; they stay open.
+    pub fn mute(&self, word: &str) {
+        let open = lock(&self.shared.open);
+        let is_it = |connection: &&Connection| lock(&connection.words).contains(word);
+        open.iter().filter(is_it).for_each(|connection| connection.mute.store(true, SeqCst));
+    }
+    /// Everything arrives so much later, in each direction.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.delay.store(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX), SeqCst);
+    }
+    /// How many commands went by since the last call, by their first word.
+    pub fn commands(&self) -> BTreeMap<String, u64> {
+        std::mem::take(&mut lock(&self.shared.seen))
+    }
+}
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.shared.ended.store(true, SeqCst);
+        self.shared.cut();
+        let _ = TcpStream::connect(self.address); // whoever accepts looks
+    }
+}
+impl fmt::Debug for Proxy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Proxy({} to {})", self.address, self.shared.upstream)
+    }
+}
+fn calm() -> Arc<Rule> {
+    Arc::new(|_| Trouble::None)
+}
+fn listener() -> (TcpListener, SocketAddr) {
+    for _ in 0..1_000 {
+        if let Ok(listener) = TcpListener::bind(("127.0.0.1", fastrand::u16(20_000..32_000)))
+            && let Ok(address) = listener.local_addr()
+        {
+            return (listener, address);
+        }
+    }
+    panic!("no port of loopback between 20000 and 32000 is free")
+}
+
+impl Shared {
+    fn cut(&self) {
+        for Connection { client, server, .. } in lock(&self.open).drain(..) {
+            let _ = client.shutdown(Shutdown::Both);
+            let _ = server.shutdown(Shutdown::Both);
+        }
+    }
+    fn serve(self: Arc<Self>, client: TcpStream) {
+        let Ok(server) = TcpStream::connect(self.upstream) else { return };
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let (Ok(c), Ok(s)) = (client.try_clone(), server.try_clone()) else { return };
+        let (Ok(to_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else { return };
+        let (words, mute) = (Arc::<Mutex<BTreeSet<String>>>::default(), Arc::<AtomicBool>::default());
+        lock(&self.open).push(Connection { client: c, server: s, words: words.clone(), mute: mute.clone() });
+        let deaf = Arc::new(AtomicBool::new(false));
+        let (up, down) = (self.clone(), self);
+        let quiet = deaf.clone();
+        thread::spawn(move || up.forward(&client, &server, &deaf, &words));
+        thread::spawn(move || {
+            down.back(&from_server, &to_client, &quiet, &mute);
+            lock(&down.open).retain(|connection| !Arc::ptr_eq(&connection.mute, &mute));
+        });
+    }
+    /// What the client sends, command by command.
+    fn forward(
+        &self,
+        mut client: &TcpStream,
+        mut server: &TcpStream,
+        deaf: &AtomicBool,
+        words: &Mutex<BTreeSet<String>>,
+    ) {
+        let (mut buffer, mut chunk) = (Vec::new(), vec![0; 65_536]);
+        'open: while let Ok(n @ 1..) = client.read(&mut chunk) {
+            buffer.extend_from_slice(&chunk[..n]);
+            self.wait();
+            while let Some(length) = (self.framing)(&buffer) {
+                let command: Vec<u8> = buffer.drain(..length).collect();
+                let word = first_word(&command);
+                lock(words).insert(word.clone());
+                *lock(&self.seen).entry(word).or_default() += 1;
+                let rule = lock(&self.rule).clone();
+                match rule(&command) {
+                    Trouble::None => {}
+                    Trouble::LoseReply => deaf.store(true, SeqCst),
+                    Trouble::Twice => self.elsewhere(command.clone(), Duration::ZERO),
+                    Trouble::Late(after) => {
+                        self.elsewhere(command, after);
+                        break 'open;
+                    }
+                    Trouble::Lose => break 'open,
+                }
+                if server.write_all(&command).is_err() {
+                    break 'open;
+                }
+            }
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    }
+    /// What the server answers.
+    fn back(&self, mut server: &TcpStream, mut client: &TcpStream, deaf: &AtomicBool, mute: &AtomicBool) {
+        let mut chunk = vec![0; 65_536];
+        while let Ok(n @ 1..) = server.read(&mut chunk) {
+            self.wait();
+            if mute.load(SeqCst) {
+                continue;
+            }
+            // The answer is there, so the command has had its effect.
+            if deaf.load(SeqCst) || client.write_all(&chunk[..n]).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    }
+    fn wait(&self) {
+        let delay = Duration::from_micros(self.delay.load(SeqCst));
+        if !delay.is_zero() {
+            thread::sleep(delay);
+        }
+        while self.silent.load(SeqCst) && !self.ended.load(SeqCst) {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+    /// Over a connection of its own, which is closed when it was answered.
+    fn elsewhere(&self, command: Vec<u8>, after: Duration) {
+        let upstream = self.upstream;
+        thread::spawn(move || {
+            thread::sleep(after);
+            if let Ok(mut server) = TcpStream::connect(upstream)
+                && server.write_all(&command).is_ok()
+            {
+                let _ = server.set_read_timeout(Some(Duration::from_secs(10)));
+                let _ = server.read(&mut [0; 1_024]);
+            }
+        });
+    }
+}
+
+/// Of the protocol of Redis: a list of strings, each with its length in front.
+pub fn resp(buffer: &[u8]) -> Option<usize> {
+    let mut at = 0;
+    let line = |at: usize| {
+        let end = buffer.get(at..)?.windows(2).position(|pair| pair == b"\r\n")? + at;
+        Some((std::str::from_utf8(buffer.get(at + 1..end)?).ok()?.parse::<usize>().ok()?, end + 2))
+    };
+    let (many, next) = line(at)?;
+    at = next;
+    for _ in 0..many {
+        let (length, next) = line(at)?;
+        at = next + length + 2;
+    }
+    (at <= buffer.len()).then_some(at)
+}
+/// Of a command: the first string that is a word.
+fn first_word(command: &[u8]) -> String {
+    let mut lines = command.split(|byte| *byte == b'\n').map(<[u8]>::trim_ascii);
+    let is_word = |line: &&[u8]| line.first().is_some_and(u8::is_ascii_alphabetic);
+    lines.find(is_word).map(|word| String::from_utf8_lossy(word).to_ascii_uppercase()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see them go red: a length that is one too short; the rule asked after the command was sent.
+    use super::*;
+
+    #[test]
+    fn commands_are_told_apart() {
+        let two = b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n*1\r\n$4\r\nPING\r\n";
+        assert_eq!(resp(two), Some(24));
+        assert_eq!(resp(&two[24..]), Some(14));
+        for cut in 0..24 {
+            assert_eq!(resp(&two[..cut]), None, "{cut}");
+        }
+        assert_eq!((first_word(two), first_word(&two[24..])), ("GET".to_owned(), "PING".to_owned()));
+    }
+    #[test]
+    fn each_trouble_is_what_it_says() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (told, heard) = std::sync::mpsc::channel();
+        let address = server.local_addr().unwrap();
+        thread::spawn(move || {
+            for mut client in server.incoming().map_while(Result::ok) {
+                let told = told.clone();
+                thread::spawn(move || {
+                    let mut chunk = [0; 256];
+                    while let Ok(n @ 1..) = client.read(&mut chunk) {
+                        let _ = (told.send(first_word(&chunk[..n])), client.write_all(b"+OK\r\n"));
+                    }
+                });
+            }
+        });
+        let proxy = Proxy::start(address, resp);
+        let say = |word: &str| {
+            let mut client = TcpStream::connect(proxy.address()).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+            client.write_all(format!("*1\r\n${}\r\n{word}\r\n", word.len()).as_bytes()).unwrap();
+            let mut answer = [0; 16];
+            client.read(&mut answer).unwrap_or(0)
+        };
+        let arrives = || heard.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!((say("CALM"), arrives().as_str()), (5, "CALM"));
+        proxy.rule(|_| Trouble::LoseReply);
+        assert_eq!((say("MUTE"), arrives().as_str()), (0, "MUTE"));
+        proxy.rule(|_| Trouble::Twice);
+        assert_eq!((say("ECHO"), arrives().as_str(), arrives().as_str()), (5, "ECHO", "ECHO"));
+        proxy.rule(|_| Trouble::Late(Duration::from_millis(20)));
+        assert_eq!((say("LATE"), arrives().as_str()), (0, "LATE"));
+        proxy.rule(|_| Trouble::Lose);
+        assert_eq!(say("GONE"), 0);
+        proxy.calm();
+        assert_eq!((say("LAST"), arrives().as_str()), (5, "LAST"), "and nothing of the one before");
+        let seen = proxy.commands();
+        assert!(seen.len() == 6 && seen.values().all(|n| *n == 1), "{seen:?}");
+    }
+}

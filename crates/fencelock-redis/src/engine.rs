@@ -1,0 +1,450 @@
+//! The engine's door: commands of callers go over their runtime's own connection, whatever waits is given to `run`.
+use crate::{
+    config::{Config, MAX_TTL, MIN_TTL},
+    error::Fault,
+    keeper::{Order, remember_id, run},
+    link::{CONNECT_TIMEOUT, Conn, Link},
+    list::list,
+    shared::{Shared, micros},
+    turns::{Turned, nap},
+    wire::{
+        key::Keys,
+        record::letter,
+        reply::{Reply, number, text},
+        scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, RENEW, RESIZE, Script},
+    },
+};
+use async_trait::async_trait;
+use fencelock_core::{
+    BootClock, Busy, Capabilities, Cells, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing,
+    Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
+    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
+};
+use redis::Value;
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::sync::{Mutex, mpsc, oneshot};
+
+/// So often an acquire is sent again under its hold id when nobody knows what became of it.
+const AGAIN: usize = 5;
+/// So many keys go into one command.
+const BATCH: usize = 100;
+
+/// Locks in one Redis.
+pub struct RedisEngine {
+    info: EngineInfo,
+    id: String,
+    retention: Duration,
+    shared: Arc<Shared>,
+    orders: mpsc::UnboundedSender<Order>,
+    inbox: Mutex<mpsc::UnboundedReceiver<Order>>,
+}
+
+impl RedisEngine {
+    /// Connects, and looks at what this user may do.
+    ///
+    /// # Errors
+    /// `Unreachable` within 5 s, `PermissionDenied`, `InvalidConfig`, `LayoutMismatch`.
+    ///
+    /// # Cancel safety
+    /// If dropped nothing is left but, perhaps, the store's identity, which goes by itself.
+    pub async fn connect(config: Config) -> Result<Self> {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return Self::open(config).await;
+        }
+        // An executor of another kind: the driver needs one of its own while it looks.
+        let (tx, rx) = oneshot::channel();
+        let refuse =
+            |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no thread can be started").because(e);
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let _ = tx.send(runtime.map_err(refuse).and_then(|runtime| runtime.block_on(Self::open(config))));
+        };
+        std::thread::Builder::new().name("fencelock-connect".into()).spawn(work).map_err(refuse)?;
+        rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "connect", "the thread that connects has ended")))
+    }
+    async fn open(config: Config) -> Result<Self> {
+        let link = Link::new(&config)?;
+        let told = |fault: Fault| fault.tell("connect", &config.endpoint());
+        let conn = link.here().await.map_err(told)?;
+        let pushed = config.resp3 && may_track(&link, &conn).await.map_err(told)?;
+        let keys = Keys::new(&config.namespace);
+        let random = |n: EngineId| n.to_string();
+        let (client, mine) = (EngineId::random()?, random(EngineId::random()?));
+        let client = u128::from_str_radix(&random(client), 16).unwrap_or_default();
+        let shared = Arc::new(Shared::new(keys, link, client, pushed));
+        let id = match remember_id(&shared, &mine, config.retention).await.map_err(told)?.as_slice() {
+            [_, _, Value::ServerError(e)] | [Value::ServerError(e), ..] => {
+                return Err(told(Fault::Redis(e.clone().into())));
+            }
+            [_, _, id] => text(id).map(str::to_owned).ok_or(Fault::Answer).map_err(told)?,
+            _ => return Err(told(Fault::Answer)),
+        };
+        let known = u128::from_str_radix(&id, 16).map_err(|_| told(Fault::Answer))?;
+        let capabilities = Capabilities {
+            read_write: true,
+            downgrade: true,
+            permits: true,
+            cells: true,
+            fixed_leases: true,
+            tickets: true,
+            fencing: Fencing::BestEffort,
+            ordering: Ordering::Fifo,
+            waiting: Waiting::Push,
+            taken_away: if pushed { TakenAway::Pushed } else { TakenAway::AtRenewal },
+            ttl_per_hold: true,
+            renew_batch: BATCH,
+            min_ttl: MIN_TTL,
+            max_ttl: MAX_TTL,
+            drift: 0.01,
+        };
+        let info = EngineInfo {
+            id: EngineId::from_bytes(known.to_be_bytes()),
+            scheme: if config.tls.is_some() { "rediss" } else { "redis" },
+            endpoint: config.endpoint().into(),
+            url: config.url().map(Into::into),
+            layout: "native",
+            capabilities,
+            default_ttl: config.ttl,
+        };
+        let (orders, inbox) = mpsc::unbounded_channel();
+        Ok(Self { info, id, retention: config.retention, shared, orders, inbox: Mutex::new(inbox) })
+    }
+    /// As [`connect`](Self::connect), by a `redis:` URL.
+    ///
+    /// # Errors
+    /// As there, and `InvalidConfig` for the URL.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn from_url(url: &str) -> Result<Self> {
+        Self::connect(Config::from_url(url)?).await
+    }
+
+    fn link(&self) -> &Link {
+        &self.shared.link
+    }
+    fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
+        move |fault| self.link().tell(operation, &fault)
+    }
+    /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
+    fn open_window(&self, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
+        let window = self.link().patience();
+        let (not_after, more) = self.link().time.end(sent_at, window)?;
+        request.open(sent_at, window + window / 50 + more).map(|ends| (not_after, ends))
+    }
+    /// Why there is none is told also to those who gave up waiting for it.
+    async fn connection(&self, request: &Request) -> Result<Conn> {
+        let (limit, mut pause) = (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10));
+        loop {
+            let fault = tokio::select! {
+                biased;
+                conn = self.link().here() => match conn {
+                    Ok(conn) => return Ok(conn),
+                    Err(fault) => fault,
+                },
+                () = request.stopped() => return Err(self.told("lock")(Fault::Unreached)),
+            };
+            if !fault.may_pass() || BootClock.now() + pause >= limit {
+                return Err(self.told("lock")(fault));
+            }
+            tokio::select! {
+                biased;
+                () = request.stopped() => return Err(self.told("lock")(fault)),
+                () = tokio::time::sleep(pause) => {}
+            }
+            pause = (pause * 2).min(Duration::from_millis(250));
+        }
+    }
+    async fn claim(&self, conn: &Conn, request: &Request, not_after: i64) -> Result<Reply, Fault> {
+        let claim = request.claim();
+        let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
+        let (take, size) = (claim.take().max(1).to_string(), claim.capacity().unwrap_or(0).to_string());
+        let floor = request.floor().map_or(0, Token::get).to_string();
+        let (ends, who) = (not_after.to_string(), self.shared.identity(request.note()));
+        let wait = if request.wait() { "1" } else { "0" };
+        let args = [
+            hold.as_bytes(),
+            claim.kind().as_str().as_bytes(),
+            letter(claim).as_bytes(),
+            take.as_bytes(),
+            size.as_bytes(),
+            ttl.as_bytes(),
+            ends.as_bytes(),
+            floor.as_bytes(),
+            wait.as_bytes(),
+            self.shared.channel.as_bytes(),
+            who.as_bytes(),
+        ];
+        self.link().run(conn, &ACQUIRE, &self.shared.keys.key(request.name()), &args).await
+    }
+    fn granted(
+        &self,
+        operation: &'static str,
+        request: &Request,
+        number: i64,
+        sent_at: Moment,
+        now: i64,
+    ) -> Result<Outcome> {
+        let token = Token::new(number).ok_or_else(|| self.link().tell(operation, &Fault::Answer))?;
+        Ok(Outcome::Granted(self.shared.granted(request, token, sent_at, now)))
+    }
+    /// A command on one record that may be sent twice with one effect: so it is, when its connection breaks.
+    async fn plain(&self, script: &Script, name: &Name, args: &[&[u8]]) -> Result<Reply, Fault> {
+        let key = &*self.shared.keys.key(name);
+        let ask = |conn: Conn| async move { self.link().run(&conn, script, key, args).await };
+        self.link().again(ask).await
+    }
+}
+/// The server tells this user when a key changes.
+async fn may_track(link: &Link, conn: &Conn) -> Result<bool, Fault> {
+    let tracking = |on: &str| redis::cmd("CLIENT").arg("TRACKING").arg(on).to_owned();
+    match link.command(conn, &tracking("ON")).await {
+        Ok(_) => link.command(conn, &tracking("OFF")).await.map(|_| true),
+        Err(fault) if fault.ends_connection() => Err(fault),
+        Err(_) => Ok(false),
+    }
+}
+impl fmt::Debug for RedisEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis({})", self.info.endpoint)
+    }
+}
+
+#[async_trait]
+impl Engine for RedisEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+    async fn acquire(&self, request: &Request) -> Result<Outcome> {
+        let expected = request.wait().then(|| self.shared.expect(request.hold()));
+        let (mut misses, mut late, mut broken) = (0, false, None);
+        let (lock, known, next) = loop {
+            let conn = self.connection(request).await?;
+            let sent_at = BootClock.now();
+            let Some((not_after, ends)) = self.open_window(request, sent_at) else {
+                return Ok(Outcome::Busy(Busy::default()));
+            };
+            match self.claim(&conn, request, not_after).await {
+                Ok(Reply::Done { number, now, ago }) => {
+                    // An answer that was lost had told of a place in the queue.
+                    if !ago.is_zero() && expected.is_some() {
+                        self.shared.granted_before_its_push(request.hold());
+                    }
+                    if let Some(ends) = broken {
+                        self.shared.haunt(request.hold(), ends);
+                    }
+                    return self.granted("lock", request, number, sent_at, now);
+                }
+                Ok(Reply::Queued { busy, left }) => {
+                    let next = nap(busy.ahead, left);
+                    request.queued(busy.clone());
+                    break (expected, busy, next);
+                }
+                Ok(Reply::Busy(busy)) => return Ok(Outcome::Busy(busy)),
+                Ok(Reply::OtherKind(kind)) => {
+                    return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
+                }
+                Ok(Reply::OtherSize(size)) => return Err(request.other_capacity(size)),
+                Ok(Reply::Past) if !late => late = true,
+                Ok(Reply::Past) => {
+                    let error = Error::new(ErrorKind::Unreachable, "lock", "commands take too long to arrive");
+                    return Err(error.with("redis", &self.info.endpoint));
+                }
+                Ok(_) => return Err(self.link().tell("lock", &Fault::Answer)),
+                Err(fault) => {
+                    let error = self.link().tell("lock", &fault);
+                    (misses, broken) = (misses + 1, Some(ends));
+                    if !error.is_temporary() || misses > AGAIN || request.is_stopped() {
+                        return Err(error);
+                    }
+                    tokio::select! {
+                        biased;
+                        () = request.stopped() => return Err(error),
+                        () = tokio::time::sleep(Duration::from_millis(10 << misses)) => {}
+                    }
+                }
+            }
+        };
+        let Some(mut expected) = lock else { return Err(self.link().tell("lock", &Fault::Answer)) };
+        loop {
+            let (reply, rx) = oneshot::channel();
+            let (attempt, busy) = (request.clone(), known.clone());
+            if self.orders.send(Order::Wait { request: attempt, expected, busy, next, reply }).is_err() {
+                return Err(self.link().tell("lock", &Fault::Closed));
+            }
+            match rx.await {
+                Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
+                Ok(Turned::Stopped(busy)) => return Ok(Outcome::Busy(busy)),
+                Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
+                Ok(Turned::Failed(fault)) => return Err(self.link().tell("lock", &fault)),
+                // `run` was begun anew: its place in the queue is still there.
+                Err(_) => expected = self.shared.expect(request.hold()),
+            }
+        }
+    }
+    async fn withdraw(&self, request: &Request) -> Result<()> {
+        let left = self.shared.leave(&self.shared.keys.key(request.name()), request.hold(), None).await;
+        left.map_err(self.told("withdraw"))?;
+        self.shared.drop_hold(request.hold());
+        Ok(())
+    }
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
+        let told = self.told("renew");
+        let conn = self.link().here().await.map_err(&told)?;
+        let keys: Vec<String> = grants.iter().map(|grant| self.shared.keys.key(&grant.name)).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let args: Vec<String> = grants
+            .iter()
+            .flat_map(|grant| [grant.hold.to_string(), grant.token.to_string(), micros(grant.ttl).to_string()])
+            .collect();
+        // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
+        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min().unwrap_or(MIN_TTL);
+        let limit = self.link().patience().min(shortest / 8);
+        let sent_at = BootClock.now();
+        let args = args.iter().map(String::as_bytes);
+        let answer = self.link().eval(&conn, limit, &RENEW, &keys, args).await.map_err(&told)?;
+        let Value::Array(parts) = &answer else { return Err(told(Fault::Answer)) };
+        let [now, Value::Array(each)] = parts.as_slice() else { return Err(told(Fault::Answer)) };
+        if let Some(now) = number(now) {
+            self.link().time.seen(sent_at, BootClock.now(), now);
+        }
+        let renewed = |answer: &Value| match number(answer) {
+            Some(1) => Renewed::Extended { sent_at },
+            Some(0) => Renewed::Lost(LossReason::TakenOver),
+            _ => Renewed::Unknown,
+        };
+        Ok(each.iter().map(renewed).collect())
+    }
+    async fn release(&self, grant: &Grant) -> Result<Released> {
+        let haunted = self.shared.drop_hold(grant.hold);
+        let key = self.shared.keys.key(&grant.name);
+        if let Some(until) = haunted {
+            // The command that broke off may come after this one, and grant what nobody has.
+            let _ = self.orders.send(Order::Sweep { key: key.clone(), hold: grant.hold, until });
+        }
+        match self.shared.leave(&key, grant.hold, Some(grant.token)).await {
+            Ok(Reply::Done { .. }) => Ok(Released::Released),
+            Ok(Reply::Unknown { holder }) => Ok(Released::NotHeld { holder: holder.map(|holder| *holder) }),
+            Ok(_) => Err(self.link().tell("release", &Fault::Answer)),
+            Err(fault) => Err(self.link().tell("release", &fault)),
+        }
+    }
+    async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {
+        let told = self.told("exchange");
+        let conn = self.link().soon().await.map_err(&told)?;
+        let sent_at = BootClock.now();
+        // A downgrade creates nothing.
+        let creates = next.hold() != grant.hold;
+        let not_after = if creates { self.open_window(next, sent_at) } else { Some((0, sent_at)) };
+        let Some((not_after, _)) = not_after else { return Ok(Outcome::Busy(Busy::default())) };
+        let (old, token, new) = (grant.hold.to_string(), grant.token.to_string(), next.hold().to_string());
+        let (ttl, ends) = (micros(next.ttl()).to_string(), not_after.to_string());
+        let floor = next.floor().map_or(0, Token::get).to_string();
+        let (who, take) = (self.shared.identity(next.note()), next.claim().take().max(1).to_string());
+        let args = [
+            old.as_bytes(),
+            token.as_bytes(),
+            new.as_bytes(),
+            letter(next.claim()).as_bytes(),
+            ttl.as_bytes(),
+            ends.as_bytes(),
+            floor.as_bytes(),
+            who.as_bytes(),
+            take.as_bytes(),
+        ];
+        match self.link().run(&conn, &EXCHANGE, &self.shared.keys.key(&grant.name), &args).await {
+            Ok(Reply::Done { number, now, .. }) => {
+                if creates {
+                    self.shared.drop_hold(grant.hold);
+                }
+                self.granted("exchange", next, number, sent_at, now)
+            }
+            Ok(Reply::Busy(busy)) => Ok(Outcome::Busy(busy)),
+            Ok(Reply::Past) => {
+                Err(Error::new(ErrorKind::Unreachable, "exchange", "the command took too long to arrive"))
+            }
+            Ok(Reply::Never) => {
+                let refuse =
+                    Error::new(ErrorKind::Unsupported, "downgrade", "only a writer's hold can become a reader's");
+                Err(refuse.with("name", &grant.name))
+            }
+            Ok(_) => Err(told(Fault::Answer)),
+            Err(fault) => Err(told(fault)),
+        }
+    }
+    async fn run(&self, reports: &Reports) -> Result<()> {
+        let mut inbox = self.inbox.lock().await;
+        run(&self.shared, &mut inbox, reports, &self.id, self.retention).await;
+        Ok(())
+    }
+    async fn inspect(&self, name: &Name) -> Result<Status> {
+        let status = self.link().again(|conn| async move { self.shared.status(&conn, name).await }).await;
+        status.map_err(self.told("status"))
+    }
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        let page = self.link().again(|conn| async move { list(&self.shared, &conn, prefix, page).await }).await;
+        page.map_err(self.told("list"))
+    }
+    async fn observe(&self, name: &Name, seen: Option<Token>) -> Result<Status> {
+        let (reply, rx) = oneshot::channel();
+        let sent = self.orders.send(Order::Observe { name: name.clone(), seen, reply }).is_ok();
+        let answer = if sent { rx.await.unwrap_or(Err(Fault::Closed)) } else { Err(Fault::Closed) };
+        answer.map_err(self.told("observe"))
+    }
+    async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
+        match self.plain(&FORCE, name, &[token.to_string().as_bytes()]).await {
+            Ok(Reply::Done { .. }) => Ok(Released::Released),
+            Ok(Reply::Unknown { holder }) => Ok(Released::NotHeld { holder: holder.map(|holder| *holder) }),
+            Ok(_) => Err(self.link().tell("release", &Fault::Answer)),
+            Err(fault) => Err(self.link().tell("release", &fault)),
+        }
+    }
+    async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
+        let args = [from.to_string(), to.to_string(), Kind::Semaphore.to_string()];
+        let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
+        match self.plain(&RESIZE, name, &args).await {
+            Ok(Reply::Done { .. }) => Ok(()),
+            Ok(Reply::OtherKind(kind)) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
+            Ok(Reply::OtherSize(size)) => Err(Error::other_capacity("resize", name, from, size)),
+            Ok(_) => Err(self.link().tell("resize", &Fault::Answer)),
+            Err(fault) => Err(self.link().tell("resize", &fault)),
+        }
+    }
+    fn cells(&self) -> Option<&dyn Cells> {
+        Some(self)
+    }
+    async fn close(&self) -> Result<()> {
+        self.link().close();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Cells for RedisEngine {
+    async fn load(&self, name: &Name) -> Result<Versioned> {
+        match self.plain(&CELL_LOAD, name, &[]).await {
+            Ok(Reply::Conflict(now)) => Ok(now),
+            Ok(Reply::OtherKind(kind)) => Err(Error::other_kind("cell", name, Kind::Cell, kind)),
+            Ok(_) => Err(self.link().tell("cell", &Fault::Answer)),
+            Err(fault) => Err(self.link().tell("cell", &fault)),
+        }
+    }
+    async fn compare_exchange(
+        &self,
+        name: &Name,
+        expected: Version,
+        value: Option<Arc<[u8]>>,
+        nonce: HoldId,
+    ) -> Result<Result<Version, Conflict>> {
+        let (version, nonce) = (expected.get().to_string(), nonce.to_string());
+        let there = if value.is_some() { "1" } else { "0" };
+        let value = value.as_deref().unwrap_or_default();
+        match self.plain(&CELL_SWAP, name, &[version.as_bytes(), nonce.as_bytes(), there.as_bytes(), value]).await {
+            Ok(Reply::Done { number, .. }) => Ok(Ok(Version::new(number))),
+            Ok(Reply::Conflict(now)) => Ok(Err(Conflict { now })),
+            Ok(Reply::OtherKind(kind)) => Err(Error::other_kind("cell", name, Kind::Cell, kind)),
+            Ok(_) => Err(self.link().tell("cell", &Fault::Answer)),
+            Err(fault) => Err(self.link().tell("cell", &fault)),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The driver's errors and the server's in the library's words.
+use fencelock_core::{Error, ErrorKind};
+use redis::{ErrorKind as Driver, RedisError};
+use std::fmt;
+
+/// What stops a command.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// The engine was closed.
+    Closed,
+    /// No connection; nothing was sent.
+    Connect(RedisError),
+    /// No connection came about while somebody waited for it.
+    Unreached,
+    /// Sent, and nobody knows what became of it.
+    Unanswered,
+    /// The server said no, or the connection broke.
+    Redis(RedisError),
+    /// An answer that no script of ours gives.
+    Answer,
+}
+impl From<RedisError> for Fault {
+    fn from(e: RedisError) -> Self {
+        Self::Redis(e)
+    }
+}
+
+impl Fault {
+    /// The connection is good for nothing any more.
+    pub(crate) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Unanswered => true,
+            Self::Redis(e) => e.is_unrecoverable_error() || e.is_io_error() || e.is_connection_dropped(),
+            Self::Answer | Self::Closed | Self::Connect(_) | Self::Unreached => false,
+        }
+    }
+    /// The scripts are not there any more.
+    pub(crate) fn is_no_script(&self) -> bool {
+        matches!(self, Self::Redis(e) if e.code() == Some("NOSCRIPT"))
+    }
+    pub(crate) fn tell(&self, operation: &'static str, endpoint: &str) -> Error {
+        let new = |kind, message: &str| Error::new(kind, operation, message).with("redis", endpoint);
+        match self {
+            Self::Closed => Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again"),
+            Self::Unreached => new(ErrorKind::Unreachable, "no connection within the time that there was")
+                .hint("look whether the server runs and answers"),
+            Self::Unanswered => new(ErrorKind::Ambiguous, "no answer in time"),
+            Self::Answer => new(ErrorKind::Protocol, "the server answered what no script of this version answers")
+                .hint("look whether a proxy or another program stands in between"),
+            Self::Connect(e) => refused(operation, endpoint, e).unwrap_or_else(|| {
+                new(ErrorKind::Unreachable, "no connection").because(Said::from(e)).hint(match e.kind() {
+                    Driver::RESP3NotSupported => "the server is older than 6.0: add ?protocol=resp2",
+                    Driver::InvalidClientConfig => "look at the URL",
+                    _ => "look whether the server runs, and at host, port and certificates",
+                })
+            }),
+            Self::Redis(e) => refused(operation, endpoint, e).unwrap_or_else(|| {
+                let kind = if self.ends_connection() { ErrorKind::Ambiguous } else { ErrorKind::Protocol };
+                let what = if kind == ErrorKind::Ambiguous { "the connection broke" } else { "the server refused" };
+                new(kind, what).because(Said::from(e))
+            }),
+        }
+    }
+}
+
+/// The server's own refusals: the command had no effect.
+fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Option<Error> {
+    let said = Said::from(error);
+    let is = |code: &str| said.code == code || said.text.contains(code);
+    let new = |kind, message: &str| Error::new(kind, operation, message).with("redis", endpoint);
+    let words = said.text.to_ascii_lowercase();
+    Some(match () {
+        () if error.kind() == Driver::AuthenticationFailed || is("WRONGPASS") || is("NOAUTH") => {
+            new(ErrorKind::PermissionDenied, "the server does not accept user or password").hint("look at the URL")
+        }
+        () if is("NOPERM") || words.contains("can't run this command") || words.contains("can't access") => {
+            new(ErrorKind::PermissionDenied, "the server's access list does not allow it")
+                .because(said)
+                .hint("give the user the rights that the guide names for Redis")
+        }
+        () if is("WRONGTYPE") => new(ErrorKind::LayoutMismatch, "the key of this name is no lock of this layout")
+            .hint("use another name or namespace, or remove the key"),
+        () if is("OOM ") || said.code == "OOM" => {
+            new(ErrorKind::Unreachable, "the server has no memory left").hint("raise maxmemory")
+        }
+        () if is("LOADING") => new(ErrorKind::Unreachable, "the server is loading its data").hint("try again"),
+        () if is("READONLY") => new(ErrorKind::Unreachable, "the server is a replica: it takes no writes")
+            .hint("give the primary's address"),
+        () if is("MISCONF") => new(ErrorKind::Unreachable, "the server cannot save, and takes no writes").because(said),
+        () if is("MASTERDOWN") || is("CLUSTERDOWN") || is("TRYAGAIN") || is("BUSY ") || said.code == "BUSY" => {
+            new(ErrorKind::Unreachable, "the server cannot do it now").because(said).hint("try again")
+        }
+        () if words.contains("max number of clients") => {
+            new(ErrorKind::Unreachable, "the server has as many clients as it takes").hint("raise maxclients")
+        }
+        () if is("MOVED") || is("CROSSSLOT") => {
+            new(ErrorKind::Unsupported, "the server is a node of a cluster").hint("give a server that stands alone")
+        }
+        () => return None,
+    })
+}
+
+/// What the server or the driver said. The driver's own text may repeat what a command held; a server's error never does.
+#[derive(Debug)]
+struct Said {
+    code: String,
+    text: String,
+}
+impl From<&RedisError> for Said {
+    fn from(e: &RedisError) -> Self {
+        let code = e.code().unwrap_or("").to_owned();
+        let text = match (e.code(), e.detail()) {
+            (Some(code), detail) => format!("{code} {}", detail.unwrap_or("")),
+            (None, _) => e.to_string(),
+        };
+        Self { code, text }
+    }
+}
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text.trim())
+    }
+}
+impl std::error::Error for Said {}

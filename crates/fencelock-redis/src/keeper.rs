@@ -1,0 +1,100 @@
+//! The engine's own background: it waits in queues, hears pushes, watches what is held, and keeps the store's identity.
+use crate::{
+    observers::{self, observe},
+    shared::{Expected, Shared},
+    turns::{Turned, listen, wait},
+    watch::Watches,
+};
+use fencelock_core::{BootClock, Busy, Clock, HoldId, Moment, Name, Reports, Request, Token};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+pub(crate) enum Order {
+    /// This request has a place in its queue; look again after so long.
+    Wait { request: Request, expected: Expected, busy: Busy, next: Duration, reply: oneshot::Sender<Turned> },
+    /// A command that grants this hold may arrive until then, and nobody has it any more.
+    Sweep { key: String, hold: HoldId, until: Moment },
+    /// Tell when this token is not that of the one who holds it alone.
+    Observe { name: Name, seen: Option<Token>, reply: observers::Reply },
+}
+
+/// Never returns.
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    inbox: &mut mpsc::UnboundedReceiver<Order>,
+    reports: &Reports,
+    id: &str,
+    retention: Duration,
+) {
+    let (told, mut pushes) = mpsc::unbounded_channel();
+    shared.link.attend(told);
+    // Whoever listened was a task of the run before.
+    shared.nobody_listens();
+    let (mut tasks, mut watches) = (JoinSet::new(), Watches::default());
+    let mut remember = interval((retention / 3).max(Duration::from_millis(300)));
+    remember.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    remember.reset();
+    loop {
+        let due = watches.next(shared);
+        let due = due.map(|at| BootClock.now().until(at));
+        tokio::select! {
+            order = inbox.recv() => match order {
+                Some(Order::Wait { request, expected, busy, next, reply }) => {
+                    if shared.must_listen() {
+                        tasks.spawn(listen(shared.clone()));
+                    }
+                    tasks.spawn(wait(shared.clone(), request, expected, busy, next, reply));
+                }
+                Some(Order::Sweep { key, hold, until }) => {
+                    let shared = shared.clone();
+                    tasks.spawn(async move { sweep(&shared, &key, hold, until).await });
+                }
+                Some(Order::Observe { name, seen, reply }) => {
+                    tasks.spawn(observe(shared.clone(), name, seen, reply));
+                }
+                None => return std::future::pending().await,
+            },
+            Some(push) = pushes.recv() => watches.told(&push, shared),
+            () = sleep(due.unwrap_or_default()), if due.is_some() => watches.look(shared, reports, &mut tasks),
+            () = shared.fresh.notified() => {}
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            _ = remember.tick() => {
+                let (shared, id) = (shared.clone(), id.to_owned());
+                tasks.spawn(async move { drop(remember_id(&shared, &id, retention).await) });
+            }
+        }
+    }
+}
+
+/// Its lease would end it; this is sooner.
+async fn sweep(shared: &Shared, key: &str, hold: HoldId, until: Moment) {
+    let now = BootClock.now();
+    if now < until {
+        sleep(now.until(until) + Duration::from_millis(1)).await;
+    }
+    for _ in 0..10 {
+        if shared.leave(key, hold, None).await.is_ok() {
+            return;
+        }
+        sleep(Duration::from_millis(250)).await;
+    }
+}
+
+/// The store's identity goes with the last who knows it; it is put back after it was lost, as what it was (SAFETY K3).
+pub(crate) async fn remember_id(
+    shared: &Shared,
+    id: &str,
+    retention: Duration,
+) -> Result<Vec<redis::Value>, crate::error::Fault> {
+    let conn = shared.link.here().await?;
+    let (key, ms) = (shared.keys.id(), u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
+    let mut all = redis::pipe();
+    all.cmd("SET").arg(&key).arg(id).arg("NX").arg("PX").arg(ms);
+    all.cmd("PEXPIRE").arg(&key).arg(ms);
+    all.cmd("GET").arg(&key);
+    shared.link.commands(&conn, &all).await
+}

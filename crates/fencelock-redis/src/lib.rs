@@ -1,0 +1,20 @@
+#![doc = include_str!("docs.md")]
+mod config;
+mod engine;
+mod error;
+mod keeper;
+mod link;
+mod list;
+mod observers;
+mod server_time;
+mod shared;
+mod turns;
+mod watch;
+mod wire;
+
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod raw;
+
+pub use config::{Config, Tls};
+pub use engine::RedisEngine;

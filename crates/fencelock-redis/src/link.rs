@@ -1,0 +1,342 @@
+//! Connections: one for each runtime that sends commands, made when it is needed and made again when it broke.
+//!
+//! *Invariant (SAFETY E5):* a connection is driven by a task of the runtime that opened it, so one whose runtime is gone is never
+//! waited for by another one's tasks. Every command has a limit of ours; one that is over it gives its connection up.
+use crate::{
+    config::{Config, Tls},
+    error::Fault,
+    server_time::ServerTime,
+    wire::{
+        reply::{Reply, number, reply},
+        scripts::Script,
+    },
+};
+use fencelock_core::{BootClock, Clock, Error, ErrorKind, Moment, Result};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, ProtocolVersion,
+    PushInfo, RedisConnectionInfo, TlsCertificates, Value, aio::MultiplexedConnection,
+};
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    runtime::{Handle, Id},
+    sync::mpsc::UnboundedSender,
+    time::timeout,
+};
+
+/// For so long a connection is tried (SAFETY E8).
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// And for so long an answer is waited for, at least: four times the slowest recent one if that is longer.
+const LEAST_PATIENCE: Duration = Duration::from_millis(500);
+const MOST_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(crate) struct Link {
+    client: Client,
+    pub(crate) endpoint: Arc<str>,
+    resp3: bool,
+    pub(crate) keep: String,
+    slots: Mutex<Vec<Slot>>,
+    /// The runtime of `run`, and where what the server tells of itself goes.
+    attending: Mutex<Option<(Id, UnboundedSender<PushInfo>)>>,
+    pub(crate) time: ServerTime,
+    slowest: AtomicU64,
+    last: AtomicU64,
+    closed: AtomicBool,
+}
+struct Slot {
+    runtime: Id,
+    conn: Option<Conn>,
+    /// Who opens it does so alone.
+    opening: Arc<tokio::sync::Mutex<()>>,
+    /// Its runtime is still there.
+    alive: Weak<()>,
+}
+#[derive(Clone)]
+pub(crate) struct Conn {
+    inner: MultiplexedConnection,
+    number: u64,
+}
+
+impl Link {
+    pub(crate) fn new(config: &Config) -> Result<Self> {
+        let refuse = |e: redis::RedisError| Fault::Connect(e).tell("connect", &config.endpoint());
+        let (host, port) = (config.host.clone(), config.port);
+        let addr = match config.tls {
+            None => ConnectionAddr::Tcp(host, port),
+            Some(_) => ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None },
+        };
+        let protocol = if config.resp3 { ProtocolVersion::RESP3 } else { ProtocolVersion::RESP2 };
+        let mut login = RedisConnectionInfo::default()
+            .set_db(i64::from(config.database))
+            .set_protocol(protocol)
+            .set_skip_set_lib_name();
+        if let Some(user) = &config.user {
+            login = login.set_username(user);
+        }
+        if let Some(password) = &config.password {
+            login = login.set_password(password);
+        }
+        let info: ConnectionInfo = addr.into_connection_info().map_err(refuse)?.set_redis_settings(login);
+        let client = match &config.tls {
+            None => Client::open(info).map_err(refuse)?,
+            Some(tls) => {
+                // The first one wins; one that the program chose stays.
+                let _ = rustls::crypto::ring::default_provider().install_default();
+                Client::build_with_tls(info, certificates(tls)?).map_err(refuse)?
+            }
+        };
+        let keep = config.retention.as_millis().to_string();
+        Ok(Self {
+            client,
+            endpoint: config.endpoint().into(),
+            resp3: config.resp3,
+            keep,
+            slots: Mutex::default(),
+            attending: Mutex::default(),
+            time: ServerTime::default(),
+            slowest: AtomicU64::new(0),
+            last: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        })
+    }
+    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+    /// From now on the server's own words of this runtime's connection go there. One that was open is opened anew.
+    pub(crate) fn attend(&self, pushes: UnboundedSender<PushInfo>) {
+        let here = Handle::current().id();
+        *self.attending.lock().unwrap_or_else(PoisonError::into_inner) = Some((here, pushes));
+        self.slots().iter_mut().filter(|slot| slot.runtime == here).for_each(|slot| slot.conn = None);
+    }
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Relaxed);
+        self.slots().clear();
+    }
+    fn open_here(&self, here: Id) -> Option<Conn> {
+        self.slots().iter().find(|slot| slot.runtime == here)?.conn.clone()
+    }
+    /// This runtime's connection.
+    pub(crate) async fn here(&self) -> Result<Conn, Fault> {
+        if self.closed.load(Relaxed) {
+            return Err(Fault::Closed);
+        }
+        let here = Handle::current().id();
+        if let Some(conn) = self.open_here(here) {
+            return Ok(conn);
+        }
+        let opening = self.slot(here);
+        let _alone = opening.lock().await;
+        if let Some(conn) = self.open_here(here) {
+            return Ok(conn);
+        }
+        let conn = match timeout(CONNECT_TIMEOUT, self.connect(here)).await {
+            Ok(conn) => conn?,
+            Err(_) => return Err(Fault::Unanswered),
+        };
+        if let Some(slot) = self.slots().iter_mut().find(|slot| slot.runtime == here) {
+            slot.conn = Some(conn.clone());
+        }
+        Ok(conn)
+    }
+    /// The same, tried again for a while when there is no server.
+    pub(crate) async fn soon(&self) -> Result<Conn, Fault> {
+        let limit = BootClock.now() + CONNECT_TIMEOUT;
+        let mut pause = Duration::from_millis(10);
+        loop {
+            match self.here().await {
+                Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_millis(250));
+                }
+                end => return end,
+            }
+        }
+    }
+    /// What may be asked again with one effect, when the connection breaks meanwhile.
+    pub(crate) async fn again<T, A>(&self, ask: impl Fn(Conn) -> A) -> Result<T, Fault>
+    where
+        A: Future<Output = Result<T, Fault>>,
+    {
+        let first = ask(self.soon().await?).await;
+        match first {
+            Err(Fault::Redis(e)) if Fault::Redis(e.clone()).ends_connection() => ask(self.soon().await?).await,
+            answer => answer,
+        }
+    }
+    fn slot(&self, here: Id) -> Arc<tokio::sync::Mutex<()>> {
+        let mut slots = self.slots();
+        if let Some(slot) = slots.iter().find(|slot| slot.runtime == here) {
+            return slot.opening.clone();
+        }
+        slots.retain(|slot| slot.alive.strong_count() > 0);
+        let (opening, marker) = (Arc::default(), Arc::new(()));
+        slots.push(Slot { runtime: here, conn: None, opening: Arc::clone(&opening), alive: Arc::downgrade(&marker) });
+        drop(slots);
+        // It ends with its runtime.
+        tokio::spawn(async move {
+            let _alive = marker;
+            std::future::pending::<()>().await;
+        });
+        opening
+    }
+    async fn connect(&self, here: Id) -> Result<Conn, Fault> {
+        let attending = self.attending.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let pushes = attending.filter(|(runtime, _)| *runtime == here && self.resp3).map(|(_, pushes)| pushes);
+        // Limits are ours: the driver's default is half a second.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(1_024);
+        let config = match &pushes {
+            Some(pushes) => config.set_push_sender(pushes.clone()),
+            None => config,
+        };
+        let inner = self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(Fault::Connect)?;
+        let conn = Conn { inner, number: self.last.fetch_add(1, Relaxed) };
+        // Where the server's clock stands, before the first command that needs to know.
+        let sent = BootClock.now();
+        let time = conn.send(&redis::cmd("TIME")).await.map_err(Fault::Connect)?;
+        let received = BootClock.now();
+        self.time.seen(sent, received, clock(&time).ok_or(Fault::Answer)?);
+        if pushes.is_some() {
+            // Without the right to it holds are looked at with each renewal; `info` has said so.
+            let _ = conn.send(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP")).await;
+        }
+        Ok(conn)
+    }
+    /// The next command opens another one.
+    fn give_up(&self, conn: &Conn) {
+        let is_it = |slot: &Slot| slot.conn.as_ref().is_some_and(|open| open.number == conn.number);
+        self.slots().iter_mut().filter(|slot| is_it(slot)).for_each(|slot| slot.conn = None);
+    }
+
+    /// How long an answer may take.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_micros(self.slowest.load(Relaxed).saturating_mul(4)).clamp(LEAST_PATIENCE, MOST_PATIENCE)
+    }
+    fn answered(&self, sent: Moment, received: Moment) {
+        let took = whole_micros(sent.until(received));
+        // Decays by an eighth with each faster one.
+        let _ = self.slowest.fetch_update(Relaxed, Relaxed, |slowest| Some(took.max(slowest - slowest / 8)));
+    }
+    async fn limited<T>(
+        &self,
+        conn: &Conn,
+        limit: Duration,
+        send: impl Future<Output = redis::RedisResult<T>>,
+    ) -> Result<T, Fault> {
+        let sent = BootClock.now();
+        let answer = match timeout(limit, send).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(e)) => Err(Fault::Redis(e)),
+            Err(_) => Err(Fault::Unanswered),
+        };
+        match &answer {
+            Err(fault) if fault.ends_connection() => {
+                // A server that is only slow gets more time from the next one.
+                if matches!(fault, Fault::Unanswered) {
+                    self.slowest.fetch_max(whole_micros(limit), Relaxed);
+                }
+                self.give_up(conn);
+            }
+            Ok(_) | Err(_) => self.answered(sent, BootClock.now()),
+        }
+        answer
+    }
+    /// One command.
+    pub(crate) async fn command(&self, conn: &Conn, cmd: &Cmd) -> Result<Value, Fault> {
+        self.limited(conn, self.patience(), conn.send(cmd)).await
+    }
+    /// Several at once; each has its own answer, also when another one failed.
+    pub(crate) async fn commands(&self, conn: &Conn, all: &Pipeline) -> Result<Vec<Value>, Fault> {
+        let (mut inner, many) = (conn.inner.clone(), all.len());
+        self.limited(conn, self.patience(), async move { inner.send_packed_commands(all, 0, many).await }).await
+    }
+    /// A script; one that the server has forgotten is sent along.
+    pub(crate) async fn eval<'a>(
+        &self,
+        conn: &Conn,
+        limit: Duration,
+        script: &Script,
+        keys: &[&str],
+        args: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> Result<Value, Fault> {
+        let cmd = |first: &str, body: &str| {
+            let mut cmd = redis::cmd(first);
+            cmd.arg(body).arg(keys.len()).arg(keys).arg(&*self.keep);
+            args.clone().for_each(|arg| {
+                cmd.arg(arg);
+            });
+            cmd
+        };
+        match self.limited(conn, limit, conn.send(&cmd("EVALSHA", &script.sha))).await {
+            Err(fault) if fault.is_no_script() => self.limited(conn, limit, conn.send(&cmd("EVAL", script.text))).await,
+            answer => answer,
+        }
+    }
+    /// A script on one record, its answer taken apart; what it tells of the server's clock is kept.
+    pub(crate) async fn run(&self, conn: &Conn, script: &Script, key: &str, args: &[&[u8]]) -> Result<Reply, Fault> {
+        let sent = BootClock.now();
+        let answer = self.eval(conn, self.patience(), script, &[key], args.iter().copied()).await?;
+        if let Value::Array(parts) = &answer
+            && let Some(now) = parts.get(2).and_then(number)
+        {
+            self.time.seen(sent, BootClock.now(), now);
+        }
+        reply(&answer).ok_or(Fault::Answer)
+    }
+    pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> Error {
+        fault.tell(operation, &self.endpoint)
+    }
+}
+impl Fault {
+    /// No server now; there may be one soon.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Redis(_) | Self::Unanswered) && self.tell("connect", "").is_temporary()
+    }
+}
+impl Conn {
+    async fn send(&self, cmd: &Cmd) -> redis::RedisResult<Value> {
+        match self.inner.clone().send_packed_command(cmd).await? {
+            Value::ServerError(e) => Err(e.into()),
+            answer => Ok(answer),
+        }
+    }
+}
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link({})", self.endpoint)
+    }
+}
+
+fn whole_micros(d: Duration) -> u64 {
+    u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
+}
+/// The answer to `TIME`, in µs.
+pub(crate) fn clock(value: &Value) -> Option<i64> {
+    let Value::Array(parts) = value else { return None };
+    let [seconds, micros] = parts.as_slice() else { return None };
+    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
+}
+fn certificates(tls: &Tls) -> Result<TlsCertificates> {
+    let read = |path: &std::path::Path| {
+        std::fs::read(path).map_err(|e| {
+            Error::new(ErrorKind::InvalidConfig, "connect", "a file of the URL cannot be read")
+                .with("file", path.display())
+                .because(e)
+        })
+    };
+    let client_tls = match &tls.client {
+        None => None,
+        Some((cert, key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+    };
+    Ok(TlsCertificates { client_tls, root_cert: tls.ca.as_deref().map(read).transpose()? })
+}

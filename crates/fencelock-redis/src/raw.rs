@@ -1,0 +1,53 @@
+//! The bare driver with our scripts: what a program could have at best, for the benchmark's other side. Not part of the library.
+#![allow(missing_docs, clippy::missing_errors_doc, reason = "for our own benchmarks")]
+use crate::wire::{
+    reply::number,
+    scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, REFRESH, RELEASE, RENEW, RESIZE, Script},
+};
+use redis::{RedisResult, Value, aio::MultiplexedConnection};
+
+/// All scripts: name, hash, text.
+pub fn scripts() -> Vec<(&'static str, String, &'static str)> {
+    let all: [(&str, &Script); 9] = [
+        ("acquire", &ACQUIRE),
+        ("cell_load", &CELL_LOAD),
+        ("cell_swap", &CELL_SWAP),
+        ("exchange", &EXCHANGE),
+        ("force", &FORCE),
+        ("refresh", &REFRESH),
+        ("release", &RELEASE),
+        ("renew", &RENEW),
+        ("resize", &RESIZE),
+    ];
+    all.into_iter().map(|(name, script)| (name, script.sha.clone(), script.text)).collect()
+}
+
+/// One connection, no library.
+#[derive(Clone, Debug)]
+pub struct Raw {
+    conn: MultiplexedConnection,
+}
+impl Raw {
+    pub async fn connect(url: &str) -> RedisResult<Self> {
+        let mut conn = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+        for (_, _, text) in scripts() {
+            let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(&mut conn).await?;
+        }
+        Ok(Self { conn })
+    }
+    /// Takes a lock that is free and gives it back: the same bytes as the engine sends.
+    pub async fn pair(&mut self, key: &str, hold: &str, identity: &str) -> RedisResult<()> {
+        let mut acquire = redis::cmd("EVALSHA");
+        acquire.arg(&ACQUIRE.sha).arg(1).arg(key).arg("3600000").arg(hold).arg("mutex").arg("m").arg("1").arg("0");
+        acquire.arg("30000000").arg("9007199254740991").arg("0").arg("1").arg("fl:%0").arg(identity);
+        let answer = self.conn.send_packed_command(&acquire).await?;
+        let Value::Array(parts) = &answer else { return Err(refused()) };
+        let token = parts.get(1).and_then(number).ok_or_else(refused)?;
+        let mut release = redis::cmd("EVALSHA");
+        release.arg(&RELEASE.sha).arg(1).arg(key).arg("3600000").arg(hold).arg(token);
+        self.conn.send_packed_command(&release).await.map(drop)
+    }
+}
+fn refused() -> redis::RedisError {
+    (redis::ErrorKind::UnexpectedReturnType, "no answer of this script").into()
+}

@@ -1,0 +1,97 @@
+//! What is known of the server's clock: for the end of a command that may create (SAFETY A2), and never for validity.
+use fencelock_core::Moment;
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+/// The server's clock shows so much more than ours: at least, and at most. In µs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Sample {
+    least: i64,
+    most: i64,
+    taken: i64,
+}
+impl Sample {
+    fn spread(self) -> i64 {
+        self.most - self.least
+    }
+}
+/// The best of the recent samples.
+#[derive(Debug, Default)]
+pub(crate) struct ServerTime(Mutex<Option<Sample>>);
+
+/// A sample is as good as a better one for so long.
+const FRESH: i64 = 10_000_000;
+/// Two clocks drift apart by less than this part.
+const DRIFT: i64 = 1_000;
+
+fn us(moment: Moment) -> i64 {
+    i64::try_from(moment.as_nanos() / 1_000).unwrap_or(i64::MAX / 4)
+}
+
+impl ServerTime {
+    fn sample(&self) -> MutexGuard<'_, Option<Sample>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The server showed `micros` between these two moments of ours.
+    pub(crate) fn seen(&self, sent: Moment, received: Moment, micros: i64) {
+        let new = Sample { least: micros - us(received), most: micros - us(sent), taken: us(received) };
+        let mut best = self.sample();
+        let keep = best.is_some_and(|old| {
+            let slack = FRESH / DRIFT;
+            let agree = new.least <= old.most + slack && old.least <= new.most + slack;
+            agree && new.taken - old.taken < FRESH && old.spread() <= new.spread()
+        });
+        if !keep {
+            *best = Some(new);
+        }
+    }
+    /// Its clock shows no more than this `later` than `now`, and at that moment by ours it shows at least that, if it was not
+    /// set meanwhile, after another so long. `None`: nothing was seen of it yet.
+    pub(crate) fn end(&self, now: Moment, later: Duration) -> Option<(i64, Duration)> {
+        let best = (*self.sample())?;
+        let later = i64::try_from(later.as_micros()).unwrap_or(i64::MAX / 4);
+        let slack = (us(now) - best.taken).max(0) / DRIFT;
+        let more = u64::try_from(best.spread() + 2 * slack).unwrap_or(0);
+        Some((us(now) + best.most + slack + later, Duration::from_micros(more)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see them go red: the newest sample always kept; `least` for `most`.
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn an_end_is_never_too_early_and_known_to_be_over_in_time() {
+        let time = ServerTime::default();
+        assert_eq!(time.end(at(1), Duration::ZERO), None);
+        // The server is 5 s ahead; the answer took 10 ms, 4 of them on the way there.
+        time.seen(at(1_000), at(1_010), 6_004_000);
+        let (end, spread) = time.end(at(1_020), Duration::from_millis(500)).unwrap();
+        assert!(end >= 6_520_000, "by the server's clock it is 6.520 s in 500 ms: {end}");
+        let known = at(1_020) + Duration::from_millis(500) + spread;
+        assert!(us(known) + 5_000_000 >= end, "{known:?}");
+        assert!(spread <= Duration::from_millis(11), "{spread:?}");
+    }
+    #[test]
+    fn a_quick_answer_is_kept_and_a_clock_that_was_set_is_believed() {
+        let time = ServerTime::default();
+        time.seen(at(1_000), at(1_001), 6_000_500);
+        time.seen(at(2_000), at(2_400), 7_200_000);
+        assert!(time.end(at(2_400), Duration::ZERO).unwrap().1 < Duration::from_millis(5));
+        time.seen(at(3_000), at(3_400), 68_200_000);
+        let (end, spread) = time.end(at(3_400), Duration::ZERO).unwrap();
+        assert!(end >= 68_200_000 && spread >= Duration::from_millis(400), "{end} {spread:?}");
+        time.seen(at(14_000), at(14_500), 79_200_000);
+        assert!(
+            time.end(at(14_500), Duration::ZERO).unwrap().1 >= Duration::from_millis(500),
+            "the old one is too old"
+        );
+    }
+}

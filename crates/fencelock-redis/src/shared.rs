@@ -1,0 +1,321 @@
+//! What callers and the engine's own background share: who waits for a push, and what is held.
+use crate::{
+    error::Fault,
+    link::{Conn, Link, clock},
+    wire::{
+        key::Keys,
+        record::{Held, status},
+        reply::{Reply, text},
+        scripts::{REFRESH, RELEASE},
+    },
+};
+use fencelock_core::{BootClock, Clock, Grant, HoldId, Identity, Lease, Moment, Name, Request, Status, Token};
+use redis::Value;
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// A hold that is still there after so long is watched, so that short ones cost nothing (SAFETY G6).
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// No push comes later than this.
+const LATE_PUSH: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) keys: Keys,
+    pub(crate) link: Link,
+    /// Where this client hears that its turn has come.
+    pub(crate) channel: String,
+    /// The server tells of changes of keys.
+    pub(crate) pushed: bool,
+    /// Host and process, and a blank.
+    here: String,
+    waits: Mutex<Waits>,
+    held: Mutex<Holds>,
+    observed: Mutex<HashMap<String, Arc<Notify>>>,
+    /// A push did not come that should have: the subscription is made anew.
+    pub(crate) deaf: Notify,
+    /// `run` has something to do earlier than it thought.
+    pub(crate) fresh: Notify,
+}
+#[derive(Debug, Default)]
+struct Waits {
+    places: HashMap<HoldId, Arc<Place>>,
+    /// Somebody listens on the channel, or is about to.
+    listening: bool,
+    /// Granted, and the push for it may still come: until when it is waited for.
+    granted: VecDeque<(Moment, HoldId)>,
+}
+/// One attempt that may be in a queue.
+#[derive(Debug, Default)]
+pub(crate) struct Place {
+    pub(crate) wake: Notify,
+    pub(crate) pushed: AtomicBool,
+}
+#[derive(Debug, Default)]
+struct Holds {
+    all: HashMap<HoldId, Own>,
+    /// Not looked at yet, in the order of their grants.
+    new: VecDeque<(Moment, HoldId)>,
+    /// A command of its attempt broke off and may arrive until then.
+    haunted: HashMap<HoldId, Moment>,
+}
+/// One hold of ours.
+#[derive(Clone, Debug)]
+pub(crate) struct Own {
+    pub(crate) name: Name,
+    pub(crate) token: Token,
+}
+/// A place in `waits`, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    shared: Arc<Shared>,
+    hold: HoldId,
+    pub(crate) place: Arc<Place>,
+}
+impl Drop for Expected {
+    fn drop(&mut self) {
+        let mut waits = lock(&self.shared.waits);
+        // It may be expected anew already.
+        if waits.places.get(&self.hold).is_some_and(|place| Arc::ptr_eq(place, &self.place)) {
+            waits.places.remove(&self.hold);
+        }
+    }
+}
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    pub(crate) fn new(keys: Keys, link: Link, client: u128, pushed: bool) -> Self {
+        let Identity { host, pid } = Identity::here();
+        let host: String = host.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
+        let host = if host.is_empty() { "-".to_owned() } else { host };
+        let channel = keys.channel(client);
+        let (waits, held, observed) = Default::default();
+        let (deaf, fresh) = (Notify::new(), Notify::new());
+        Self { keys, link, channel, pushed, here: format!("{host} {pid} "), waits, held, observed, deaf, fresh }
+    }
+    /// What its record says of a holder.
+    pub(crate) fn identity(&self, note: &str) -> String {
+        format!("{}{note}", self.here)
+    }
+
+    /// A push for this attempt is not given back from here on. *Invariant:* before its first command is sent, for the push may
+    /// overtake the answer.
+    pub(crate) fn expect(self: &Arc<Self>, hold: HoldId) -> Expected {
+        let place = Arc::<Place>::default();
+        lock(&self.waits).places.insert(hold, place.clone());
+        Expected { shared: self.clone(), hold, place }
+    }
+    /// Somebody has to listen, and this caller is the one.
+    pub(crate) fn must_listen(&self) -> bool {
+        !std::mem::replace(&mut lock(&self.waits).listening, true)
+    }
+    /// Nobody waits: the listener may go. Whoever waits next starts another one.
+    pub(crate) fn may_rest(&self) -> bool {
+        let mut waits = lock(&self.waits);
+        if waits.places.is_empty() {
+            waits.listening = false;
+        }
+        !waits.listening
+    }
+    /// The listener is gone, whatever the reason.
+    pub(crate) fn nobody_listens(&self) {
+        lock(&self.waits).listening = false;
+    }
+    /// What was told while nobody listened was told to nobody (SAFETY H1).
+    pub(crate) fn wake_all(&self) {
+        lock(&self.waits).places.values().for_each(|place| place.wake.notify_one());
+    }
+    /// Another answer told of a grant before the push did. *Invariant:* called before the attempt is not expected any more. Given back
+    /// it would take the record from a release that is on its way, which would be told that nothing was held.
+    pub(crate) fn granted_before_its_push(&self, hold: HoldId) {
+        let (mut waits, now) = (lock(&self.waits), BootClock.now());
+        while waits.granted.front().is_some_and(|(until, _)| *until <= now) {
+            waits.granted.pop_front();
+        }
+        waits.granted.push_back((now + LATE_PUSH, hold));
+    }
+    /// A push. `Some`: it is for an attempt that nobody has any more, and is to be given back (SAFETY G2).
+    pub(crate) fn heard(&self, message: &str) -> Option<(HoldId, String)> {
+        let (hold, key) = message.split_once(' ')?;
+        let hold: HoldId = hold.parse().ok()?;
+        let mut waits = lock(&self.waits);
+        if let Some(place) = waits.places.get(&hold) {
+            place.pushed.store(true, Relaxed);
+            place.wake.notify_one();
+            return None;
+        }
+        if let Some(at) = waits.granted.iter().position(|(_, granted)| *granted == hold) {
+            waits.granted.remove(at);
+            return None;
+        }
+        drop(waits);
+        (!lock(&self.held).all.contains_key(&hold)).then(|| (hold, key.to_owned()))
+    }
+
+    /// *Invariant:* called before the attempt is not expected any more, or a late push would give the hold back.
+    pub(crate) fn granted(&self, request: &Request, token: Token, sent_at: Moment, now: i64) -> Grant {
+        let (name, hold) = (request.name().clone(), request.hold());
+        let mut held = lock(&self.held);
+        held.all.insert(hold, Own { name: name.clone(), token });
+        if self.pushed {
+            held.new.push_back((BootClock.now() + SETTLED, hold));
+        }
+        let first = held.new.len() == 1;
+        drop(held);
+        if first {
+            self.fresh.notify_one();
+        }
+        let (claim, ttl, lease) = (request.claim(), request.ttl(), Lease::Own { sent_at });
+        Grant { name, claim, hold, token, ttl, lease, server_micros: now, place: None }
+    }
+    /// An earlier command of the attempt may still arrive until then.
+    pub(crate) fn haunt(&self, hold: HoldId, until: Moment) {
+        lock(&self.held).haunted.insert(hold, until);
+    }
+    /// Until when a command may arrive that grants it anew.
+    pub(crate) fn drop_hold(&self, hold: HoldId) -> Option<Moment> {
+        let mut held = lock(&self.held);
+        held.all.remove(&hold);
+        if held.haunted.is_empty() { None } else { held.haunted.remove(&hold) }
+    }
+    pub(crate) fn own(&self, hold: HoldId) -> Option<Own> {
+        lock(&self.held).all.get(&hold).cloned()
+    }
+    pub(crate) fn holds_any(&self) -> bool {
+        !lock(&self.held).all.is_empty()
+    }
+    /// When the next new hold is to be looked at.
+    pub(crate) fn next_new(&self) -> Option<Moment> {
+        lock(&self.held).new.front().map(|(at, _)| *at)
+    }
+    /// Those whose time has come and who are still held; at most so many.
+    pub(crate) fn settled(&self, now: Moment, most: usize) -> Vec<(HoldId, Own)> {
+        let mut held = lock(&self.held);
+        let mut due = Vec::new();
+        while due.len() < most && held.new.front().is_some_and(|(at, _)| *at <= now) {
+            if let Some((_, hold)) = held.new.pop_front()
+                && let Some(own) = held.all.get(&hold)
+            {
+                due.push((hold, own.clone()));
+            }
+        }
+        due
+    }
+
+    /// Somebody wants to hear of changes of this key.
+    pub(crate) fn observe(&self, key: &str) -> Arc<Notify> {
+        lock(&self.observed).entry(key.to_owned()).or_default().clone()
+    }
+    /// And does not any more.
+    pub(crate) fn forget(&self, key: &str, changed: Arc<Notify>) {
+        let mut observed = lock(&self.observed);
+        drop(changed);
+        if observed.get(key).is_some_and(|changed| Arc::strong_count(changed) == 1) {
+            observed.remove(key);
+        }
+    }
+    /// This key has changed; `None`: perhaps all have.
+    pub(crate) fn changed(&self, key: Option<&str>) {
+        let observed = lock(&self.observed);
+        match key {
+            Some(key) => observed.get(key).into_iter().for_each(|changed| changed.notify_waiters()),
+            None => observed.values().for_each(|changed| changed.notify_waiters()),
+        }
+    }
+
+    /// A queued attempt's sign of life, and the confirm of a hand-over.
+    pub(crate) async fn refresh(&self, request: &Request) -> Result<(Reply, Moment), Fault> {
+        let conn = self.link.here().await?;
+        let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
+        let sent_at = BootClock.now();
+        let key = self.keys.key(request.name());
+        let answer = self.link.run(&conn, &REFRESH, &key, &[hold.as_bytes(), ttl.as_bytes()]).await?;
+        Ok((answer, sent_at))
+    }
+    /// Ends a hold, or with `token: None` a place in the queue, too.
+    pub(crate) async fn leave(&self, key: &str, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
+        let conn = self.link.here().await?;
+        let token = token.map_or_else(String::new, |token| token.to_string());
+        self.link.run(&conn, &RELEASE, key, &[hold.to_string().as_bytes(), token.as_bytes()]).await
+    }
+    /// One lock, as it is now. It makes no record.
+    pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {
+        let mut all = redis::pipe();
+        all.cmd("HGETALL").arg(self.keys.key(name)).cmd("TIME");
+        let answers = self.link.commands(conn, &all).await?;
+        let [fields, time] = answers.as_slice() else { return Err(Fault::Answer) };
+        if let Value::ServerError(e) = fields {
+            return Err(Fault::Redis(e.clone().into()));
+        }
+        status(name, fields, clock(time).ok_or(Fault::Answer)?).ok_or(Fault::Answer)
+    }
+    /// Which of these are not written any more, or not as ours. It ends with a read of each key, so a connection that tracks keys
+    /// goes on to hear of them.
+    pub(crate) async fn missing(&self, holds: &[(HoldId, Own)]) -> Result<Vec<HoldId>, Fault> {
+        let conn = self.link.here().await?;
+        let mut all = redis::pipe();
+        for (hold, own) in holds {
+            all.cmd("HMGET").arg(self.keys.key(&own.name)).arg("o").arg(format!("h{hold}"));
+        }
+        let answers = self.link.commands(&conn, &all).await?;
+        let is_ours = |field: &Value, hold: HoldId, own: &Own| {
+            text(field).and_then(Held::parse).is_some_and(|held| {
+                held.hold.parse().is_ok_and(|known: HoldId| known == hold) && held.token.parse() == Ok(own.token.get())
+            })
+        };
+        let is_there = |answer: &Value, hold: HoldId, own: &Own| match answer {
+            Value::Array(fields) => fields.iter().any(|field| is_ours(field, hold, own)),
+            // A key of another type. Any other refusal says nothing of the hold.
+            Value::ServerError(e) => e.code() != "WRONGTYPE",
+            _ => true,
+        };
+        let missing = holds.iter().zip(&answers).filter(|((hold, own), answer)| !is_there(answer, *hold, own));
+        Ok(missing.map(|((hold, _), _)| *hold).collect())
+    }
+}
+/// As the scripts count.
+pub(crate) fn micros(d: Duration) -> i64 {
+    i64::try_from(d.as_micros()).unwrap_or(i64::MAX / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see it go red: a push for what was granted before given back.
+    use super::*;
+    use crate::config::Config;
+
+    #[tokio::test]
+    async fn a_push_is_given_back_by_nobody_but_who_gave_up() {
+        let config = Config::new("h", 1);
+        let shared = Arc::new(Shared::new(Keys::new(""), Link::new(&config).unwrap(), 7, true));
+        let hold = |n: u8| HoldId::from_bytes([n; 16]);
+        let push = |n: u8| shared.heard(&format!("{} fl:a b", hold(n)));
+        let waits = shared.expect(hold(1));
+        assert_eq!(push(1), None);
+        assert!(waits.place.pushed.load(Relaxed));
+        drop(waits);
+        assert_eq!(push(1), Some((hold(1), "fl:a b".to_owned())));
+        // Its sign of life found it granted, and it was released before the push came.
+        let waits = shared.expect(hold(2));
+        shared.granted_before_its_push(hold(2));
+        drop(waits);
+        assert_eq!(push(2), None);
+        // Expected anew before the one before has ended.
+        let (old, new) = (shared.expect(hold(3)), shared.expect(hold(3)));
+        drop(old);
+        assert_eq!(push(3), None);
+        drop(new);
+        assert!(push(3).is_some());
+        assert_eq!(shared.heard("nonsense"), None);
+    }
+}

@@ -1,0 +1,142 @@
+//! Waiting: every queued attempt is a task of `run`, so a blocked runtime of the user costs nobody the grant lease (SAFETY G2).
+use crate::{
+    error::Fault,
+    shared::{Expected, Shared},
+    wire::reply::Reply,
+};
+use fencelock_core::{Busy, Grant, Request, Token};
+use futures_util::StreamExt;
+use std::{
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
+};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, interval, sleep, timeout},
+};
+
+/// A waiter's sign of life, with as much again of a quarter at random (SAFETY H2).
+const HEARTBEAT: u64 = 1_000;
+/// Those who wait for a lease to end look one after the other.
+const APART: Duration = Duration::from_millis(60);
+/// Nobody waits any more: so long after, the subscription ends.
+const REST: Duration = Duration::from_secs(10);
+/// A grant that a sign of life finds is a push that was lost, when it is older than this.
+const LATE: Duration = Duration::from_millis(50);
+
+/// How a wait ended.
+pub(crate) enum Turned {
+    Granted(Grant),
+    /// What was known of those in the way.
+    Stopped(Busy),
+    Displaced,
+    Failed(Fault),
+}
+
+/// Waits in the queue until it is granted, stopped, or has no place any more. An outage is survived, until the caller's limit
+/// (SAFETY E8).
+pub(crate) async fn wait(
+    shared: Arc<Shared>,
+    request: Request,
+    expected: Expected,
+    mut busy: Busy,
+    mut next: Duration,
+    mut reply: oneshot::Sender<Turned>,
+) {
+    let place = expected.place.clone();
+    let mut pause = Duration::from_millis(10);
+    let end = loop {
+        tokio::select! {
+            biased;
+            () = request.stopped() => break Turned::Stopped(busy),
+            () = reply.closed() => return,
+            () = place.wake.notified() => {}
+            () = sleep(next) => {}
+        }
+        match shared.refresh(&request).await {
+            Ok((Reply::Done { number, now, ago }, sent_at)) => {
+                let Some(token) = Token::new(number) else { break Turned::Failed(Fault::Answer) };
+                if !place.pushed.load(Relaxed) {
+                    shared.granted_before_its_push(request.hold());
+                    if ago > LATE {
+                        shared.deaf.notify_one();
+                    }
+                }
+                break Turned::Granted(shared.granted(&request, token, sent_at, now));
+            }
+            Ok((Reply::Queued { busy: now, left }, _)) => {
+                next = nap(now.ahead, left);
+                pause = Duration::from_millis(10);
+                request.queued(now.clone());
+                busy = now;
+            }
+            Ok((Reply::Unknown { .. }, _)) => break Turned::Displaced,
+            Ok(_) => break Turned::Failed(Fault::Answer),
+            Err(fault) if shared.link.tell("lock", &fault).is_temporary() => {
+                next = pause + Duration::from_millis(fastrand::u64(0..10));
+                pause = (pause * 2).min(Duration::from_millis(250));
+            }
+            Err(fault) => break Turned::Failed(fault),
+        }
+    };
+    let _ = reply.send(end);
+    // Only now: until here a push was for it.
+    drop(expected);
+}
+/// Until the next look: when something ends by itself, those in front first; and a sign of life in time.
+pub(crate) fn nap(ahead: Option<u32>, left: Duration) -> Duration {
+    let beat = Duration::from_millis(fastrand::u64(HEARTBEAT..HEARTBEAT * 5 / 4));
+    (left + APART * ahead.unwrap_or(0) + Duration::from_millis(2)).min(beat)
+}
+
+/// Listens on this client's channel while anybody waits. What it was not told is looked for by each waiter, at the latest with
+/// its next sign of life.
+pub(crate) async fn listen(shared: Arc<Shared>) {
+    let _ends = Listening(&shared);
+    let mut pause = Duration::from_millis(10);
+    loop {
+        let stream = timeout(crate::link::CONNECT_TIMEOUT, subscribe(&shared)).await;
+        if let Ok(Ok(mut messages)) = stream {
+            shared.wake_all();
+            let (since, mut rest) = (Instant::now(), interval(REST));
+            rest.reset();
+            loop {
+                tokio::select! {
+                    message = messages.next() => match message {
+                        Some(message) => {
+                            if let Ok(text) = message.get_payload::<String>()
+                                && let Some((hold, key)) = shared.heard(&text)
+                            {
+                                let shared = shared.clone();
+                                tokio::spawn(async move { shared.leave(&key, hold, None).await.map(drop) });
+                            }
+                        }
+                        None => break,
+                    },
+                    () = shared.deaf.notified() => break,
+                    _ = rest.tick() => if shared.may_rest() { return },
+                }
+            }
+            if since.elapsed() > Duration::from_secs(1) {
+                pause = Duration::from_millis(10);
+            }
+        }
+        if shared.may_rest() {
+            return;
+        }
+        sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+async fn subscribe(shared: &Shared) -> redis::RedisResult<redis::aio::PubSubStream> {
+    let (mut sink, stream) = shared.link.client().get_async_pubsub().await?.split();
+    sink.subscribe(&shared.channel).await?;
+    Ok(stream)
+}
+/// However the listener ends, another one may begin.
+struct Listening<'a>(&'a Shared);
+impl Drop for Listening<'_> {
+    fn drop(&mut self) {
+        self.0.nobody_listens();
+    }
+}

@@ -1,0 +1,117 @@
+//! Holds that are watched: the server tells when their keys change (SAFETY G6).
+use crate::shared::{Own, Shared};
+use fencelock_core::{BootClock, Clock, Event, HoldId, LossReason, Moment, Reports};
+use redis::{PushInfo, PushKind, Value};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
+use tokio::task::JoinSet;
+
+/// A key that changes all the time, by those who wait for it, is looked at so often and no oftener.
+const AGAIN: Duration = Duration::from_millis(20);
+/// After a connection broke all that is held is asked for so soon; and later each time it breaks again within `CALM`.
+const SOON: Duration = Duration::from_millis(5);
+const CALM: Duration = Duration::from_secs(1);
+/// So many in one look.
+const BATCH: usize = 256;
+
+/// What `run` watches.
+#[derive(Default)]
+pub(crate) struct Watches {
+    keys: HashMap<String, Vec<HoldId>>,
+    /// Keys that have changed, to be looked at then.
+    again: VecDeque<(Moment, String)>,
+    /// The connection broke: everything is asked anew then.
+    recheck: Option<Moment>,
+    broke: Option<Moment>,
+    pause: Duration,
+}
+impl Watches {
+    /// When there is something to look at.
+    pub(crate) fn next(&self, shared: &Shared) -> Option<Moment> {
+        let again = self.again.front().map(|(at, _)| *at);
+        [shared.next_new(), again, self.recheck].into_iter().flatten().min()
+    }
+    /// Looks at what is due, in tasks of its own.
+    pub(crate) fn look(&mut self, shared: &Arc<Shared>, reports: &Reports, tasks: &mut JoinSet<()>) {
+        let now = BootClock.now();
+        if self.recheck.is_some_and(|at| at <= now) {
+            self.recheck = None;
+            // A renewal of each opens the connection again, and finds what was taken away meanwhile.
+            if shared.holds_any() {
+                reports.send(Event::Recheck);
+            }
+        }
+        let mut due = shared.settled(now, BATCH);
+        for (hold, own) in &due {
+            let holds = self.keys.entry(shared.keys.key(&own.name)).or_default();
+            holds.retain(|known| shared.own(*known).is_some());
+            holds.push(*hold);
+        }
+        while due.len() < 2 * BATCH && self.again.front().is_some_and(|(at, _)| *at <= now) {
+            let Some((_, key)) = self.again.pop_front() else { break };
+            let Some(holds) = self.keys.get_mut(&key) else { continue };
+            holds.retain(|hold| match shared.own(*hold) {
+                Some(own) => {
+                    due.push((*hold, own));
+                    true
+                }
+                None => false,
+            });
+            if holds.is_empty() {
+                self.keys.remove(&key);
+            }
+        }
+        if !due.is_empty() {
+            let (shared, reports) = (shared.clone(), reports.clone());
+            tasks.spawn(async move { look(&shared, &reports, &due).await });
+        }
+    }
+    /// The server's own words.
+    pub(crate) fn told(&mut self, push: &PushInfo, shared: &Shared) {
+        match push.kind {
+            PushKind::Invalidate => match push.data.first() {
+                Some(Value::Array(keys)) => {
+                    for key in keys.iter().filter_map(crate::wire::reply::text) {
+                        shared.changed(Some(key));
+                        self.changed(key);
+                    }
+                }
+                // All of them, by FLUSHALL.
+                _ => {
+                    shared.changed(None);
+                    let keys: Vec<String> = self.keys.keys().cloned().collect();
+                    keys.iter().for_each(|key| self.changed(key));
+                }
+            },
+            PushKind::Disconnection => {
+                shared.changed(None);
+                // Nobody tells now. Where connections break as soon as they are made, not all the time.
+                let now = BootClock.now();
+                let again = self.broke.is_some_and(|broke| broke.until(now) < CALM);
+                self.pause = if again { (self.pause * 2).min(CALM / 2) } else { SOON };
+                self.broke = Some(now);
+                self.recheck = self.recheck.or(Some(now + self.pause));
+            }
+            _ => {}
+        }
+    }
+    fn changed(&mut self, key: &str) {
+        if self.keys.contains_key(key) && self.again.iter().all(|(_, known)| known != key) {
+            self.again.push_back((BootClock.now() + AGAIN, key.to_owned()));
+        }
+    }
+}
+async fn look(shared: &Shared, reports: &Reports, due: &[(HoldId, Own)]) {
+    // When it cannot be asked the connection has broken, and all is asked again.
+    let Ok(missing) = shared.missing(due).await else { return };
+    for hold in missing {
+        // It may have been given back meanwhile.
+        if shared.own(hold).is_some() {
+            shared.drop_hold(hold);
+            reports.send(Event::Lost { hold, reason: LossReason::TakenOver });
+        }
+    }
+}

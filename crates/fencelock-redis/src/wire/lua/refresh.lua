@@ -1,0 +1,5 @@
+-- A waiter's sign of life, and the confirm of a hand-over. It creates nothing (SAFETY A2).
+-- ARGV: 1 keep, 2 hold, 3 ttl
+load()
+settle()
+return find(ARGV[2],tonumber(ARGV[3])) or {0,0,now}

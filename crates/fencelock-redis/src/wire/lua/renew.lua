@@ -1,0 +1,34 @@
+-- One answer for each key: 1 extended, 0 not there any more, -1 not to be judged. A record that is over is not revived. It ends with
+-- a read of the key: a connection that tracks keys goes on to hear of this one (SAFETY G6).
+-- ARGV: 1 keep, then hold, token and ttl of each
+local keep=tonumber(ARGV[1])
+local time=redis.call('TIME')
+local now=time[1]*1000000+time[2]
+local out={}
+for n,K in ipairs(KEYS) do
+  local hold,token,ttl=ARGV[3*n-1],ARGV[3*n],tonumber(ARGV[3*n+1])
+  local v=redis.pcall('HMGET',K,'o','h'..hold,'v','y')
+  if v.err then
+    out[n]=string.find(v.err,'WRONGTYPE',1,true) and 0 or -1
+  else
+    local function ours(h) return h and string.find(h,hold..' '..token..' ',1,true)==1 and h end
+    local field,h='o',ours(v[1])
+    if not h then field,h='h'..hold,ours(v[2]) end
+    out[n]=0
+    if h then
+      local who,e,l,rest=string.match(h,'^(%S+ %d+) (%d+) (%d+) (.*)$')
+      l=math.max(tonumber(l),ttl)
+      e=math.min(tonumber(e),now+l)
+      if e>now then
+        out[n]=1
+        e=math.max(e,now+ttl)
+        redis.call('HSET',K,field,string.format('%s %.0f %.0f %s',who,e,l,rest))
+        if field~='o' and l>(tonumber(v[4]) or 0) then redis.call('HSET',K,'y',string.format('%.0f',l)) end
+        local ms=math.ceil(ttl/1000)+keep
+        if not v[3] and redis.call('PTTL',K)<ms-keep/2 then redis.call('PEXPIRE',K,ms) end
+      end
+    end
+    redis.pcall('HEXISTS',K,field)
+  end
+end
+return {now,out}

@@ -1,0 +1,230 @@
+//! Servers that cannot or will not: each is one clear error, or survived; nothing stays held and no secret is shown.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_core::{Client, Error, ErrorKind, LossReason};
+use fencelock_redis::{Config, RedisEngine};
+use fencelock_testkit::{Redis, RedisOptions};
+use std::time::Instant;
+
+const SECRET: &str = "hunter2";
+
+fn with(arguments: &[&str]) -> Redis {
+    let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
+    Redis::with(RedisOptions { append_only: false, arguments })
+}
+async fn refused(url: &str) -> Error {
+    let error = RedisEngine::from_url(url).await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains(SECRET), "{error}");
+    error
+}
+/// Locks and gives back.
+async fn works(client: &Client, name: &str) {
+    soon(client.mutex(name).lock()).await.unwrap().release().await.unwrap();
+}
+
+#[test]
+fn no_server() {
+    let port = fencelock_testkit::free_port();
+    runtime().block_on(async {
+        let started = Instant::now();
+        let error = refused(&format!("redis://:{SECRET}@127.0.0.1:{port}")).await;
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains(&port.to_string()), "{error}");
+        assert!(started.elapsed() < LONG);
+    });
+}
+
+#[test]
+fn a_server_that_goes_away_and_comes_back() {
+    let server = Redis::with(RedisOptions { append_only: true, arguments: Vec::new() });
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let guard = c.mutex("held").ttl(30_000 * MS).lock().await.unwrap();
+        server.kill();
+        let error = soon(c.mutex("x").lock()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(server.restart());
+        works(&c, "x").await;
+        assert!(guard.is_valid());
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_wait_survives_a_restart_and_a_hold_that_was_forgotten_is_told() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+        let guard = a.mutex("x").ttl(30_000 * MS).lock().await.unwrap();
+        let (lost, old) = (guard.lost(), guard.token());
+        let lock = b.mutex("x");
+        let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+        queued(&a, "x", 1).await;
+        server.kill();
+        assert!(server.restart());
+        let next = soon(next).await.unwrap();
+        assert!(next.token() > old);
+        assert_eq!(soon(lost).await, LossReason::TakenOver);
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn passwords_and_rights() {
+    let server = with(&["--requirepass", SECRET]);
+    let url = |login: &str| format!("redis://{login}127.0.0.1:{}", server.port());
+    runtime().block_on(async {
+        for login in ["", ":wrong@", "nobody:wrong@"] {
+            let error = refused(&url(login)).await;
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{login} {error}");
+        }
+        let good = client(&url(&format!(":{SECRET}@"))).await;
+        works(&good, "x").await;
+        assert!(good.info().url.is_none());
+        assert!(!format!("{good:?} {:?}", good.info()).contains(SECRET));
+    });
+    let server = Redis::start();
+    let user = |name: &str, rights: &[&str]| {
+        let mut words = vec!["ACL", "SETUSER", name, "reset", "on", ">pw"];
+        words.extend(rights);
+        assert_eq!(server.ask(&words).unwrap(), "+OK");
+        format!("redis://{name}:pw@127.0.0.1:{}", server.port())
+    };
+    runtime().block_on(async {
+        let error = refused(&user("keys", &["+@all", "&*", "~other:*"])).await;
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        let error = refused(&user("time", &["+@all", "-time", "&*", "~fl:*"])).await;
+        assert!(error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("time"), "{error}");
+        // What a script may not do is told by the lock, and names the right.
+        let error =
+            client(&user("eval", &["+@all", "-hset", "&*", "~fl:*"])).await.mutex("x").lock().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::PermissionDenied, "{error}");
+        assert!(!client(&server.url()).await.inspect("x").await.unwrap().is_held());
+        let error =
+            client(&user("script", &["+@all", "-eval", "-evalsha", "&*", "~fl:*"])).await.mutex("x").lock().await;
+        let error = error.unwrap_err();
+        assert!(error.kind() == ErrorKind::PermissionDenied && error.to_string().contains("eval"), "{error}");
+    });
+}
+
+#[test]
+fn a_key_of_another_type() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        assert_eq!(server.ask(&["SET", "fl:x", "theirs"]).unwrap(), "+OK");
+        for error in [
+            c.mutex("x").lock().await.map(drop).unwrap_err(),
+            c.mutex("x").try_lock().await.map(drop).unwrap_err(),
+            c.inspect("x").await.map(drop).unwrap_err(),
+            c.cell("x").load().await.map(drop).unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+        }
+        assert!(c.list("", &fencelock_core::Page::default()).await.unwrap().items.is_empty());
+        assert_eq!(server.ask(&["GET", "fl:x"]).unwrap(), "theirs");
+        // Overwritten while it is held.
+        let guard = c.mutex("y").ttl(30_000 * MS).lock().await.unwrap();
+        tokio::time::sleep(300 * MS).await;
+        assert_eq!(server.ask(&["SET", "fl:y", "theirs"]).unwrap(), "+OK");
+        assert_eq!(soon(guard.lost()).await, LossReason::TakenOver);
+    });
+}
+
+#[test]
+fn no_memory_left() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let guard = c.mutex("held").lock().await.unwrap();
+        assert_eq!(server.ask(&["CONFIG", "SET", "maxmemory", "1"]).unwrap(), "+OK");
+        let error = c.mutex("x").lock().await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("memory"), "{error}");
+        // What frees memory is allowed.
+        guard.release().await.unwrap();
+        assert_eq!(server.ask(&["CONFIG", "SET", "maxmemory", "0"]).unwrap(), "+OK");
+        works(&c, "x").await;
+        works(&c, "held").await;
+    });
+}
+
+#[test]
+fn scripts_that_are_forgotten_and_connections_that_are_killed() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let guard = c.mutex("held").ttl(2_000 * MS).lock().await.unwrap();
+        for _ in 0..5 {
+            assert_eq!(server.ask(&["SCRIPT", "FLUSH"]).unwrap(), "+OK");
+            works(&c, "x").await;
+            for kind in ["normal", "pubsub"] {
+                server.ask(&["CLIENT", "KILL", "TYPE", kind]).unwrap();
+                works(&c, "x").await;
+            }
+            soon(guard.renewed()).await;
+        }
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    });
+}
+
+#[test]
+fn too_many_clients() {
+    let server = with(&["--maxclients", "3"]);
+    runtime().block_on(async {
+        let mut some = Vec::new();
+        let error = loop {
+            match RedisEngine::connect(Config::new("127.0.0.1", server.port())).await {
+                Ok(engine) => some.push(engine),
+                Err(error) => break error,
+            }
+            assert!(some.len() < 4);
+        };
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("clients"), "{error}");
+    });
+}
+
+#[test]
+fn a_replica_and_a_server_that_is_loading() {
+    let primary = Redis::start();
+    let port = primary.port().to_string();
+    let replica = with(&["--replicaof", "127.0.0.1", &port]);
+    runtime().block_on(async {
+        works(&client(&primary.url()).await, "x").await;
+        eventually("replicated", || async { replica.ask(&["EXISTS", "fl:x"]).unwrap() == ":1" }).await;
+        let error = match RedisEngine::from_url(&replica.url()).await {
+            Err(error) => error,
+            Ok(_) => panic!("a replica takes no writes"),
+        };
+        assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("replica"), "{error}");
+    });
+}
+
+#[test]
+fn names_of_every_kind() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let mut names: Vec<String> = ["{", "}", "{a}b", "a b", "%", "%7B", "\t", "*", "[a]", "\\", "'\"", ":"]
+            .into_iter()
+            .chain(["\u{e9}", "\u{4e2d}\u{6587}", "\u{1F512}", "\u{2F800}", "\u{E0041}", "\u{F0000}", "\u{10FFFD}"])
+            .map(str::to_owned)
+            .collect();
+        names.push("x".repeat(512));
+        for name in &names {
+            let guard = c.mutex(name).lock().await.unwrap();
+            let waiter = client(&server.url()).await;
+            let lock = waiter.mutex(name);
+            let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+            queued(&c, name, 1).await;
+            let found = c.list(name, &fencelock_core::Page::default()).await.unwrap();
+            assert!(found.items.iter().any(|status| status.name.as_str() == name), "{name:?}");
+            guard.release().await.unwrap();
+            soon(next).await.unwrap().release().await.unwrap();
+        }
+        let listing = c.list("", &fencelock_core::Page::default()).await.unwrap();
+        assert!(listing.items.is_empty(), "{listing:?}");
+    });
+}

@@ -1,0 +1,7 @@
+//! Servers for the tests: private ones, on loopback, on free ports, in folders of their own, and gone afterwards, also when the
+//! test is killed.
+mod process;
+mod redis;
+
+pub use process::{Folder, free_port};
+pub use redis::{Redis, RedisOptions};

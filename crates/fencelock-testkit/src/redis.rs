@@ -1,0 +1,146 @@
+//! A private redis-server.
+use crate::process::{Folder, free_port, signal, spawn};
+use rustix::process::Signal;
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    process::Child,
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+const READY: Duration = Duration::from_secs(20);
+
+/// How it is started.
+#[derive(Clone, Debug, Default)]
+pub struct RedisOptions {
+    /// Every write is on the disk before it is answered; otherwise a restart forgets everything.
+    pub append_only: bool,
+    /// More arguments, as on its command line.
+    pub arguments: Vec<String>,
+}
+
+/// One server; it is killed, and its folder removed, when this is dropped.
+#[derive(Debug)]
+pub struct Redis {
+    port: u16,
+    options: RedisOptions,
+    child: Mutex<Option<Child>>,
+    folder: Folder,
+}
+impl Redis {
+    /// Without persistence.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(RedisOptions::default())
+    }
+    /// As the options say.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn with(options: RedisOptions) -> Self {
+        let folder = Folder::new("redis");
+        for _ in 0..10 {
+            let server = Self {
+                port: free_port(),
+                options: options.clone(),
+                child: Mutex::default(),
+                folder: Folder::new("redis"),
+            };
+            // Somebody else may have taken the port meanwhile.
+            if server.restart() {
+                return server;
+            }
+            let log = std::fs::read_to_string(server.folder.path().join("log")).unwrap_or_default();
+            assert!(log.contains("Address already in use"), "redis-server did not start:\n{log}");
+        }
+        panic!("no port for redis-server, in {}", folder.path().display());
+    }
+    /// On 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+    /// Where it is, as the engine is told.
+    pub fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}", self.port)
+    }
+    /// Its files, and its log.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+    fn child(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Starts it, or starts it again where it was. False: it ended at once.
+    ///
+    /// # Panics
+    /// It neither ends nor answers.
+    pub fn restart(&self) -> bool {
+        let mut child = self.child();
+        kill(&mut child);
+        let on = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+        let mut arguments: Vec<String> =
+            ["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""].map(str::to_owned).to_vec();
+        arguments.extend(["--appendonly".to_owned(), on(self.options.append_only), "--appendfsync".to_owned()]);
+        arguments.push("always".to_owned());
+        arguments.extend(self.options.arguments.iter().cloned());
+        let mut started = spawn("redis-server", &arguments, self.folder.path())
+            .unwrap_or_else(|e| panic!("redis-server: {e}; `cargo xtask test` installs it"));
+        let deadline = Instant::now() + READY;
+        loop {
+            if let Ok(Some(_)) = started.try_wait() {
+                return false;
+            }
+            // Its own word: on this port somebody else's server may answer.
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            if log.contains("Ready to accept connections") {
+                break;
+            }
+            assert!(Instant::now() < deadline, "redis-server is not ready within {READY:?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+        *child = Some(started);
+        true
+    }
+    /// `kill -9`.
+    pub fn kill(&self) {
+        kill(&mut self.child());
+    }
+    /// It is stopped, or goes on.
+    pub fn pause(&self, paused: bool) {
+        if let Some(child) = &*self.child() {
+            signal(child, if paused { Signal::STOP } else { Signal::CONT });
+        }
+    }
+    /// One command of an operator; the first line of the answer.
+    ///
+    /// # Errors
+    /// It does not answer within 5 s.
+    pub fn ask(&self, words: &[&str]) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut text = format!("*{}\r\n", words.len());
+        words.iter().for_each(|word| text.push_str(&format!("${}\r\n{word}\r\n", word.len())));
+        stream.write_all(text.as_bytes())?;
+        let mut lines = BufReader::new(stream).lines();
+        let first = lines.next().unwrap_or_else(|| Ok(String::new()))?;
+        match first.strip_prefix('$') {
+            Some("-1") => Ok(String::new()),
+            Some(_) => lines.next().unwrap_or_else(|| Ok(String::new())),
+            None => Ok(first),
+        }
+    }
+}
+fn kill(child: &mut Option<Child>) {
+    if let Some(mut child) = child.take() {
+        signal(&child, Signal::KILL);
+        let _ = child.wait();
+    }
+}
+impl Drop for Redis {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
