@@ -9,8 +9,10 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// A key that changes all the time, by those who wait for it, is looked at so often and no oftener.
+/// A key that has changed is looked at so soon; one that changes all the time, by those who wait for it or share it, later and
+/// later, and never later than that.
 const AGAIN: Duration = Duration::from_millis(20);
+const AT_LAST: Duration = Duration::from_millis(200);
 /// After a connection broke all that is held is asked for so soon; and later each time it breaks again within `CALM`.
 const SOON: Duration = Duration::from_millis(5);
 const CALM: Duration = Duration::from_secs(1);
@@ -20,13 +22,20 @@ const BATCH: usize = 256;
 /// What `run` watches.
 #[derive(Default)]
 pub(crate) struct Watches {
-    keys: HashMap<String, Vec<HoldId>>,
+    keys: HashMap<String, Watched>,
     /// Keys that have changed, to be looked at then.
     again: VecDeque<(Moment, String)>,
     /// The connection broke: everything is asked anew then.
     recheck: Option<Moment>,
     broke: Option<Moment>,
     pause: Duration,
+}
+#[derive(Default)]
+struct Watched {
+    holds: Vec<HoldId>,
+    /// When it was last to be looked at, and how long after its change.
+    last: Option<(Moment, Duration)>,
+    waits: bool,
 }
 impl Watches {
     /// When there is something to look at.
@@ -46,21 +55,22 @@ impl Watches {
         }
         let mut due = shared.settled(now, BATCH);
         for (hold, own) in &due {
-            let holds = self.keys.entry(shared.keys.key(&own.name)).or_default();
+            let holds = &mut self.keys.entry(shared.keys.key(&own.name)).or_default().holds;
             holds.retain(|known| shared.own(*known).is_some());
             holds.push(*hold);
         }
         while due.len() < 2 * BATCH && self.again.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, key)) = self.again.pop_front() else { break };
-            let Some(holds) = self.keys.get_mut(&key) else { continue };
-            holds.retain(|hold| match shared.own(*hold) {
+            let Some(watched) = self.keys.get_mut(&key) else { continue };
+            watched.waits = false;
+            watched.holds.retain(|hold| match shared.own(*hold) {
                 Some(own) => {
                     due.push((*hold, own));
                     true
                 }
                 None => false,
             });
-            if holds.is_empty() {
+            if watched.holds.is_empty() {
                 self.keys.remove(&key);
             }
         }
@@ -99,9 +109,19 @@ impl Watches {
         }
     }
     fn changed(&mut self, key: &str) {
-        if self.keys.contains_key(key) && self.again.iter().all(|(_, known)| known != key) {
-            self.again.push_back((BootClock.now() + AGAIN, key.to_owned()));
+        let Some(watched) = self.keys.get_mut(key) else { return };
+        if std::mem::replace(&mut watched.waits, true) {
+            return;
         }
+        let now = BootClock.now();
+        let pause = match watched.last {
+            Some((last, pause)) if last.until(now) < 4 * AT_LAST => (pause * 2).min(AT_LAST),
+            _ => AGAIN,
+        };
+        watched.last = Some((now + pause, pause));
+        // Behind those that are due before it.
+        let at = self.again.partition_point(|(due, _)| *due <= now + pause);
+        self.again.insert(at, (now + pause, key.to_owned()));
     }
 }
 async fn look(shared: &Shared, reports: &Reports, due: &[(HoldId, Own)]) {

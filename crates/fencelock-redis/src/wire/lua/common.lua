@@ -4,7 +4,7 @@
 local call,s=redis.call,nil
 -- A waiter that gives no sign for so long is dead; one that was handed the lock has so long to confirm (SAFETY G2, H2).
 local ALIVE,CONFIRM=3000000,1750000
-local function pack(x) return string.format('%.0f',x) end
+local function pack(x) return string.format('%d',x) end
 -- A holder: hold token end ttl since take identity
 local function holder(h)
   local hold,token,e,l,a,take,i=string.match(h,'^(%S+) (%d+) (%d+) (%d+) (%d+) (%d+) (.*)$')

@@ -22,8 +22,8 @@ for n,K in ipairs(KEYS) do
       if e>now then
         out[n]=1
         e=math.max(e,now+ttl)
-        redis.call('HSET',K,field,string.format('%s %.0f %.0f %s',who,e,l,rest))
-        if field~='o' and l>(tonumber(v[4]) or 0) then redis.call('HSET',K,'y',string.format('%.0f',l)) end
+        redis.call('HSET',K,field,string.format('%s %d %d %s',who,e,l,rest))
+        if field~='o' and l>(tonumber(v[4]) or 0) then redis.call('HSET',K,'y',string.format('%d',l)) end
         local ms=math.ceil(ttl/1000)+keep
         if not v[3] and redis.call('PTTL',K)<ms-keep/2 then redis.call('PEXPIRE',K,ms) end
       end
