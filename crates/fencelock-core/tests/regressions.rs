@@ -5,7 +5,8 @@
 //! `max_hold` without `ago`, a confirm that leaves `since` as it is, the heartbeat that sleeps `ttl / 3` from its answer on, writes
 //! that are forgotten but for the last, the kind asked before the nonce; a session's `max_hold` without the drift; `before_beat`
 //! left out, and one whose losses are not kept for `look`; a `remaining` that reads the clock first; an `Undo::withdraw` whose error
-//! is returned, by all and by the displaced wait alone; a `detach` that asks `entries` and does not `close`.
+//! is returned, by all and by the displaced wait alone; a `detach` that asks `entries` and does not `close`; a sign of life once a
+//! second whatever the ttl.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -447,4 +448,31 @@ async fn a_write_that_is_sent_again_is_told_what_the_first_one_did() {
     assert!(!write.is_finished());
     assert_eq!(within("an answer", SEC, write).await.unwrap().unwrap().unwrap(), written);
     guard.release().await.unwrap();
+}
+
+/// Seed 322335: a waiter with a ttl of a second was handed the lock for that second, did not hear of it, looked when it was over, and
+/// had to queue anew.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_of_a_short_ttl_keeps_its_turn_when_the_push_is_lost() {
+    // So that the release comes right after a look, too.
+    for offset in 0..1_020 {
+        let (clock, server) = paused();
+        server.lose_pushes(1.0, 7);
+        let over = |seed| Link::new(Handle::current(), Duration::from_millis(5)).seed(seed);
+        let client = |seed| here(Arc::new(MemoryEngine::on(server.clone()).over(over(seed))), &clock);
+        let (a, b, c) = (client(1), client(2), client(3));
+        let held = a.mutex("x").lock().await.unwrap();
+        let (first, second) = (b.mutex("x").ttl(Duration::from_secs(1)), c.mutex("x"));
+        let first = tokio::spawn(async move { first.lock().await.unwrap() });
+        sleep(Duration::from_millis(50)).await;
+        let second = tokio::spawn(async move { second.lock().await.unwrap() });
+        sleep(Duration::from_millis(1_500 + offset)).await;
+        held.release().await.unwrap();
+        let first = tokio::time::timeout(Duration::from_secs(5), first).await;
+        let first =
+            first.unwrap_or_else(|_| panic!("overtaken when it was released after 1.5 s and {offset} ms")).unwrap();
+        let token = first.token();
+        first.release().await.unwrap();
+        assert!(second.await.unwrap().token() > token, "{offset}");
+    }
 }

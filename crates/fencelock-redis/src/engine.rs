@@ -217,7 +217,7 @@ impl Engine for RedisEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         let expected = request.wait().then(|| self.shared.expect(request.hold()));
-        let (mut misses, mut late, mut broken) = (0, false, None);
+        let (mut misses, mut late) = (0, false);
         let (lock, known, next) = loop {
             let conn = self.connection(request).await?;
             let sent_at = BootClock.now();
@@ -230,13 +230,10 @@ impl Engine for RedisEngine {
                     if !ago.is_zero() && expected.is_some() {
                         self.shared.granted_before_its_push(request.hold());
                     }
-                    if let Some(ends) = broken {
-                        self.shared.haunt(request.hold(), ends);
-                    }
                     return self.granted("lock", request, number, sent_at, now);
                 }
                 Ok(Reply::Queued { busy, left }) => {
-                    let next = nap(busy.ahead, left);
+                    let next = nap(busy.ahead, left, request.ttl());
                     request.queued(busy.clone());
                     break (expected, busy, next);
                 }
@@ -253,7 +250,10 @@ impl Engine for RedisEngine {
                 Ok(_) => return Err(self.link().tell("lock", &Fault::Answer)),
                 Err(fault) => {
                     let error = self.link().tell("lock", &fault);
-                    (misses, broken) = (misses + 1, Some(ends));
+                    misses += 1;
+                    if request.wait() {
+                        self.shared.haunt(request.hold(), ends);
+                    }
                     if !error.is_temporary() || misses > AGAIN || request.is_stopped() {
                         return Err(error);
                     }
@@ -298,8 +298,8 @@ impl Engine for RedisEngine {
             .flat_map(|grant| [grant.hold.to_string(), grant.token.to_string(), micros(grant.ttl).to_string()])
             .collect();
         // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
-        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min().unwrap_or(MIN_TTL);
-        let limit = self.link().patience().min(shortest / 8);
+        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min();
+        let limit = self.link().patience().min(shortest.unwrap_or(MAX_TTL) / 8);
         let sent_at = BootClock.now();
         let args = args.iter().map(String::as_bytes);
         let answer = self.link().eval(&conn, limit, &RENEW, &keys, args).await.map_err(&told)?;

@@ -30,7 +30,13 @@ impl Fault {
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
             Self::Unanswered => true,
-            Self::Redis(e) => e.is_unrecoverable_error() || e.is_io_error() || e.is_connection_dropped(),
+            // A primary that became a replica stays one: another connection may lead to the new one.
+            Self::Redis(e) => {
+                e.is_unrecoverable_error()
+                    || e.is_io_error()
+                    || e.is_connection_dropped()
+                    || e.code() == Some("READONLY")
+            }
             Self::Answer | Self::Closed | Self::Connect(_) | Self::Unreached => false,
         }
     }
@@ -87,7 +93,13 @@ fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Optio
         () if is("READONLY") => new(ErrorKind::Unreachable, "the server is a replica: it takes no writes")
             .hint("give the primary's address"),
         () if is("MISCONF") => new(ErrorKind::Unreachable, "the server cannot save, and takes no writes").because(said),
-        () if is("MASTERDOWN") || is("CLUSTERDOWN") || is("TRYAGAIN") || is("BUSY ") || said.code == "BUSY" => {
+        () if is("NOREPLICAS")
+            || is("MASTERDOWN")
+            || is("CLUSTERDOWN")
+            || is("TRYAGAIN")
+            || is("BUSY ")
+            || said.code == "BUSY" =>
+        {
             new(ErrorKind::Unreachable, "the server cannot do it now").because(said).hint("try again")
         }
         () if words.contains("max number of clients") => {

@@ -14,7 +14,7 @@ use crate::{
 use fencelock_core::{BootClock, Clock, Error, ErrorKind, Moment, Result};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, ProtocolVersion,
-    PushInfo, RedisConnectionInfo, TlsCertificates, Value, aio::MultiplexedConnection,
+    PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, aio::MultiplexedConnection,
 };
 use std::{
     sync::{
@@ -60,6 +60,8 @@ struct Slot {
 pub(crate) struct Conn {
     inner: MultiplexedConnection,
     number: u64,
+    /// The server tells it when a key changes that it has read.
+    tracks: bool,
 }
 
 impl Link {
@@ -139,7 +141,7 @@ impl Link {
         }
         let conn = match timeout(CONNECT_TIMEOUT, self.connect(here)).await {
             Ok(conn) => conn?,
-            Err(_) => return Err(Fault::Unanswered),
+            Err(_) => return Err(Fault::Unreached),
         };
         if let Some(slot) = self.slots().iter_mut().find(|slot| slot.runtime == here) {
             slot.conn = Some(conn.clone());
@@ -200,7 +202,7 @@ impl Link {
             None => config,
         };
         let inner = self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(Fault::Connect)?;
-        let conn = Conn { inner, number: self.last.fetch_add(1, Relaxed) };
+        let mut conn = Conn { inner, number: self.last.fetch_add(1, Relaxed), tracks: false };
         // Where the server's clock stands, before the first command that needs to know.
         let sent = BootClock.now();
         let time = conn.send(&redis::cmd("TIME")).await.map_err(Fault::Connect)?;
@@ -208,14 +210,30 @@ impl Link {
         self.time.seen(sent, received, clock(&time).ok_or(Fault::Answer)?);
         if pushes.is_some() {
             // Without the right to it holds are looked at with each renewal; `info` has said so.
-            let _ = conn.send(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP")).await;
+            conn.tracks = conn.send(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP")).await.is_ok();
         }
         Ok(conn)
     }
-    /// The next command opens another one.
+    /// The next command opens another one. What its server would have told is not told any more.
     fn give_up(&self, conn: &Conn) {
         let is_it = |slot: &Slot| slot.conn.as_ref().is_some_and(|open| open.number == conn.number);
         self.slots().iter_mut().filter(|slot| is_it(slot)).for_each(|slot| slot.conn = None);
+        if conn.tracks {
+            self.push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+        }
+    }
+    /// The server does not tell a connection of its own writes, and forgets that it wanted to know: `run` is told by us.
+    fn touched(&self, conn: &Conn, key: &str) {
+        if conn.tracks {
+            let keys = Value::Array(vec![Value::BulkString(key.as_bytes().to_vec())]);
+            self.push(PushInfo { kind: PushKind::Invalidate, data: vec![keys] });
+        }
+    }
+    fn push(&self, push: PushInfo) {
+        let attending = self.attending.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, pushes)) = &*attending {
+            let _ = pushes.send(push);
+        }
     }
 
     /// How long an answer may take.
@@ -284,8 +302,19 @@ impl Link {
     }
     /// A script on one record, its answer taken apart; what it tells of the server's clock is kept.
     pub(crate) async fn run(&self, conn: &Conn, script: &Script, key: &str, args: &[&[u8]]) -> Result<Reply, Fault> {
+        self.run_within(conn, self.patience(), script, key, args).await
+    }
+    pub(crate) async fn run_within(
+        &self,
+        conn: &Conn,
+        limit: Duration,
+        script: &Script,
+        key: &str,
+        args: &[&[u8]],
+    ) -> Result<Reply, Fault> {
         let sent = BootClock.now();
-        let answer = self.eval(conn, self.patience(), script, &[key], args.iter().copied()).await?;
+        let answer = self.eval(conn, limit, script, &[key], args.iter().copied()).await?;
+        self.touched(conn, key);
         if let Value::Array(parts) = &answer
             && let Some(now) = parts.get(2).and_then(number)
         {

@@ -24,6 +24,8 @@ use tokio::sync::Notify;
 /// A hold that is still there after so long is watched, so that short ones cost nothing (SAFETY G6).
 const SETTLED: Duration = Duration::from_millis(100);
 
+/// Core waits for a second: on a connection that does not answer this gives up before.
+const LEAVE: Duration = Duration::from_millis(800);
 /// No push comes later than this.
 const LATE_PUSH: Duration = Duration::from_secs(10);
 
@@ -180,7 +182,9 @@ impl Shared {
     }
     /// An earlier command of the attempt may still arrive until then.
     pub(crate) fn haunt(&self, hold: HoldId, until: Moment) {
-        lock(&self.held).haunted.insert(hold, until);
+        let mut held = lock(&self.held);
+        let known = held.haunted.entry(hold).or_insert(until);
+        *known = until.max(*known);
     }
     /// Until when a command may arrive that grants it anew.
     pub(crate) fn drop_hold(&self, hold: HoldId) -> Option<Moment> {
@@ -246,7 +250,8 @@ impl Shared {
     pub(crate) async fn leave(&self, key: &str, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
         let conn = self.link.here().await?;
         let token = token.map_or_else(String::new, |token| token.to_string());
-        self.link.run(&conn, &RELEASE, key, &[hold.to_string().as_bytes(), token.as_bytes()]).await
+        let (hold, limit) = (hold.to_string(), self.link.patience().min(LEAVE));
+        self.link.run_within(&conn, limit, &RELEASE, key, &[hold.as_bytes(), token.as_bytes()]).await
     }
     /// One lock, as it is now. It makes no record.
     pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {

@@ -65,7 +65,7 @@ pub(crate) async fn wait(
                 break Turned::Granted(shared.granted(&request, token, sent_at, now));
             }
             Ok((Reply::Queued { busy: now, left }, _)) => {
-                next = nap(now.ahead, left);
+                next = nap(now.ahead, left, request.ttl());
                 pause = Duration::from_millis(10);
                 request.queued(now.clone());
                 busy = now;
@@ -83,9 +83,10 @@ pub(crate) async fn wait(
     // Only now: until here a push was for it.
     drop(expected);
 }
-/// Until the next look: when something ends by itself, those in front first; and a sign of life in time.
-pub(crate) fn nap(ahead: Option<u32>, left: Duration) -> Duration {
-    let beat = Duration::from_millis(fastrand::u64(HEARTBEAT..HEARTBEAT * 5 / 4));
+/// Until the next look: when something ends by itself, those in front first; and a sign of life in time, also for a grant that was
+/// handed over for no longer than `ttl` and not heard of.
+pub(crate) fn nap(ahead: Option<u32>, left: Duration, ttl: Duration) -> Duration {
+    let beat = Duration::from_millis(fastrand::u64(HEARTBEAT..HEARTBEAT * 5 / 4)).min(ttl / 2);
     (left + APART * ahead.unwrap_or(0) + Duration::from_millis(2)).min(beat)
 }
 

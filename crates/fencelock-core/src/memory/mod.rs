@@ -33,7 +33,8 @@ use std::{
 };
 use tokio::sync::{Mutex, mpsc, oneshot};
 
-/// A queued attempt gives a sign of life this often.
+/// A queued attempt gives a sign of life this often; with a short ttl oftener, or the grant that it was handed would be over before it
+/// looks (SAFETY H2).
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How long the slowest recent reply is remembered for: the window of a command is four times it (SAFETY A2).
 const LEAST_WINDOW: Duration = Duration::from_millis(500);
@@ -278,7 +279,7 @@ impl Engine for MemoryEngine {
                     let heartbeat = match () {
                         () if lives(Mutant::NoWakeUp) => Duration::from_secs(60),
                         () if lives(Mutant::HeartbeatTooSeldom) => Duration::from_millis(2_500),
-                        () => HEARTBEAT,
+                        () => HEARTBEAT.min(request.ttl() / 2),
                     };
                     let nap = self.server.now().until(ends).clamp(Duration::from_millis(1), heartbeat);
                     tokio::select! {

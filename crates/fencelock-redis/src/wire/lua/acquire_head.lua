@@ -4,10 +4,10 @@ local K,keep=KEYS[1],tonumber(ARGV[1])
 local time=redis.call('TIME')
 local now=time[1]*1000000+time[2]
 local hold,kind,claim,ttl=ARGV[2],ARGV[3],ARGV[4],tonumber(ARGV[7])
-local seen=redis.call('HMGET',K,'f','o','n','q','v','k')
+local seen=redis.call('HMGET',K,'f','o','n','q','d','k')
 if not (seen[2] or seen[5]) and (seen[3] or '0')=='0' and (seen[4] or '0')=='0' and (claim=='m' or claim=='w')
   and now<=tonumber(ARGV[8]) then
-  -- Nobody holds, nobody waits, and it is no cell: the most frequent case by far, in the fewest calls.
+  -- Nobody holds, nobody waits, and it never was a cell: the most frequent case by far, in the fewest calls.
   local f,floor=tonumber(seen[1]) or 0,tonumber(ARGV[9])
   if floor>f and floor>now+86400000000 then floor=0 end
   local token=math.max(f+1,now,floor+1)

@@ -5,6 +5,7 @@ settle()
 local MINUTE=60000000
 local known=call('HGET',K,'z'..ARGV[3])
 if known then return {1,tonumber(string.match(known,'^%d+')),now} end
+promote()
 if s.k and s.k~='cell' and is_live() then return {4,s.k,now} end
 local w=call('HMGET',K,'e','g','d')
 local version,first,next=tonumber(w[1]) or 0,tonumber(w[2]) or 0,tonumber(w[3]) or 0
@@ -27,7 +28,7 @@ while last<=next and last<first+4 do
   local nonce=call('HGET',K,'i'..last)
   local at=nonce and call('HGET',K,'z'..nonce)
   at=at and tonumber(string.match(at,' (%d+)$'))
-  if at and at>now-MINUTE and at<=now then break end
+  if at and at>now-MINUTE and at<=now+MINUTE then break end
   if nonce then call('HDEL',K,'i'..last,'z'..nonce) end
   last=last+1
 end

@@ -21,7 +21,7 @@ end
 -- The record stays for longer than anything in it may last (SAFETY H3), and until the clock has passed its last token: the next one is
 -- made of the clock alone. A value stays for ever.
 local function stay(ttl)
-  local ms=math.ceil(math.max(ttl,s.f-now)/1000)+keep
+  local ms=math.ceil(math.max(ttl,s.f-now,ALIVE)/1000)+keep
   if not s.v and call('PTTL',K)<ms-keep/2 then call('PEXPIRE',K,ms) end
 end
 local function mint(floor)
@@ -101,7 +101,7 @@ end
 -- Invariant (SAFETY H1): who does not hear of it keeps its place. Who does has left the queue and holds for as long as it has to
 -- confirm; one that does not is over like any other, and comes again at the end of the queue.
 local function promote(me)
-  local at,front,mine=s.b,true,nil
+  local at,front,mine,first=s.b,true,nil,s.b
   while s.q>0 and at<s.t and not s.o do
     local w=call('HMGET',K,'w'..at,'x'..at)
     if w[1] then
@@ -129,7 +129,7 @@ local function promote(me)
     at=at+1
     if front then s.b=at end
   end
-  call('HSET',K,'b',s.b)
+  if s.b~=first then call('HSET',K,'b',s.b) end
   return mine
 end
 -- Somebody who is in the way: hold, claim, permits, of how many, token, identity, for how long, how long still.

@@ -1,5 +1,6 @@
 -- Breaks the hold of this token, and no other. ARGV: 1 keep, 2 token
 load()
+settle()
 local had=false
 if s.o and pack(s.o.token)==ARGV[2] then
   call('HDEL',K,'o')
@@ -17,7 +18,6 @@ elseif s.n>0 then
     end
   end
 end
-settle()
 promote()
 if had then return {1} end
 return {0,0,now,0,someone()}

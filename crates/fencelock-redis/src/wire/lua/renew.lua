@@ -20,10 +20,11 @@ for n,K in ipairs(KEYS) do
       l=math.max(tonumber(l),ttl)
       e=math.min(tonumber(e),now+l)
       if e>now then
-        out[n]=1
         e=math.max(e,now+ttl)
-        redis.call('HSET',K,field,string.format('%s %d %d %s',who,e,l,rest))
-        if field~='o' and l>(tonumber(v[4]) or 0) then redis.call('HSET',K,'y',string.format('%d',l)) end
+        -- Without memory, say, nobody knows of this one, and of no other.
+        local set=redis.pcall('HSET',K,field,string.format('%s %d %d %s',who,e,l,rest))
+        out[n]=type(set)=='table' and set.err and -1 or 1
+        if field~='o' and l>(tonumber(v[4]) or 0) then redis.pcall('HSET',K,'y',string.format('%d',l)) end
         local ms=math.ceil(ttl/1000)+keep
         if not v[3] and redis.call('PTTL',K)<ms-keep/2 then redis.call('PEXPIRE',K,ms) end
       end

@@ -1,6 +1,7 @@
 -- Compare and set of a semaphore's size (SAFETY K4). ARGV: 1 keep, 2 from, 3 to, 4 kind
 load()
 settle()
+promote()
 local from,to=tonumber(ARGV[2]),tonumber(ARGV[3])
 if s.k and s.k~=ARGV[4] and is_live() then return {4,s.k,now} end
 local size=s.k==ARGV[4] and s.c or nil
