@@ -269,12 +269,12 @@ mod tests {
     #[test]
     fn commands_are_told_apart() {
         let two = b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n*1\r\n$4\r\nPING\r\n";
-        assert_eq!(resp(two), Some(24));
-        assert_eq!(resp(&two[24..]), Some(14));
-        for cut in 0..24 {
+        assert_eq!(resp(two), Some(23));
+        assert_eq!(resp(&two[23..]), Some(14));
+        for cut in 0..23 {
             assert_eq!(resp(&two[..cut]), None, "{cut}");
         }
-        assert_eq!((first_word(two), first_word(&two[24..])), ("GET".to_owned(), "PING".to_owned()));
+        assert_eq!((first_word(two), first_word(&two[23..])), ("GET".to_owned(), "PING".to_owned()));
     }
     #[test]
     fn each_trouble_is_what_it_says() {
