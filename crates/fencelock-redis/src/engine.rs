@@ -188,6 +188,12 @@ impl RedisEngine {
         let token = Token::new(number).ok_or_else(|| self.link().tell(operation, &Fault::Answer))?;
         Ok(Outcome::Granted(self.shared.granted(request, token, sent_at, now)))
     }
+    /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up.
+    fn drop_hold(&self, name: &Name, hold: HoldId) {
+        if let Some(until) = self.shared.drop_hold(hold) {
+            let _ = self.orders.send(Order::Sweep { key: self.shared.keys.key(name), hold, until });
+        }
+    }
     /// A command on one record that may be sent twice with one effect: so it is, when its connection breaks.
     async fn plain(&self, script: &Script, name: &Name, args: &[&[u8]]) -> Result<Reply, Fault> {
         let key = &*self.shared.keys.key(name);
@@ -237,7 +243,11 @@ impl Engine for RedisEngine {
                     request.queued(busy.clone());
                     break (expected, busy, next);
                 }
-                Ok(Reply::Busy(busy)) => return Ok(Outcome::Busy(busy)),
+                Ok(Reply::Busy(busy)) => {
+                    // Core takes this for nothing left behind.
+                    self.drop_hold(request.name(), request.hold());
+                    return Ok(Outcome::Busy(busy));
+                }
                 Ok(Reply::OtherKind(kind)) => {
                     return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
                 }
@@ -251,9 +261,7 @@ impl Engine for RedisEngine {
                 Err(fault) => {
                     let error = self.link().tell("lock", &fault);
                     misses += 1;
-                    if request.wait() {
-                        self.shared.haunt(request.hold(), ends);
-                    }
+                    self.shared.haunt(request.hold(), ends);
                     if !error.is_temporary() || misses > AGAIN || request.is_stopped() {
                         return Err(error);
                     }
@@ -316,12 +324,8 @@ impl Engine for RedisEngine {
         Ok(each.iter().map(renewed).collect())
     }
     async fn release(&self, grant: &Grant) -> Result<Released> {
-        let haunted = self.shared.drop_hold(grant.hold);
+        self.drop_hold(&grant.name, grant.hold);
         let key = self.shared.keys.key(&grant.name);
-        if let Some(until) = haunted {
-            // The command that broke off may come after this one, and grant what nobody has.
-            let _ = self.orders.send(Order::Sweep { key: key.clone(), hold: grant.hold, until });
-        }
         match self.shared.leave(&key, grant.hold, Some(grant.token)).await {
             Ok(Reply::Done { .. }) => Ok(Released::Released),
             Ok(Reply::Unknown { holder }) => Ok(Released::NotHeld { holder: holder.map(|holder| *holder) }),

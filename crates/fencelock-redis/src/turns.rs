@@ -93,7 +93,6 @@ pub(crate) fn nap(ahead: Option<u32>, left: Duration, ttl: Duration) -> Duration
 /// Listens on this client's channel while anybody waits. What it was not told is looked for by each waiter, at the latest with
 /// its next sign of life.
 pub(crate) async fn listen(shared: Arc<Shared>) {
-    let _ends = Listening(&shared);
     let mut pause = Duration::from_millis(10);
     loop {
         let stream = timeout(crate::link::CONNECT_TIMEOUT, subscribe(&shared)).await;
@@ -133,11 +132,4 @@ async fn subscribe(shared: &Shared) -> redis::RedisResult<redis::aio::PubSubStre
     let (mut sink, stream) = shared.link.client().get_async_pubsub().await?.split();
     sink.subscribe(&shared.channel).await?;
     Ok(stream)
-}
-/// However the listener ends, another one may begin.
-struct Listening<'a>(&'a Shared);
-impl Drop for Listening<'_> {
-    fn drop(&mut self) {
-        self.0.nobody_listens();
-    }
 }

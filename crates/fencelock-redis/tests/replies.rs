@@ -58,6 +58,23 @@ fn an_acquire_that_arrives_after_the_release_of_its_repeat() {
     });
 }
 
+/// The same for one who does not wait, and whose repeat was refused.
+#[test]
+fn a_try_that_arrives_after_the_refusal_of_its_repeat() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        let held = other.mutex("x").ttl(30_000 * MS).lock().await.unwrap();
+        let met = first(&proxy, "acquire", 1, Trouble::Late(150 * MS));
+        assert!(c.mutex("x").ttl(30_000 * MS).try_lock().await.unwrap().is_err());
+        assert_eq!(met.load(SeqCst), 1);
+        held.release().await.unwrap();
+        eventually("it arrives", || async { other.inspect("x").await.unwrap().is_held() }).await;
+        eventually("and is swept away", || async { !other.inspect("x").await.unwrap().is_held() }).await;
+    });
+}
+
 #[test]
 fn a_queued_acquire_its_confirm_and_a_refresh() {
     let server = Redis::start();
