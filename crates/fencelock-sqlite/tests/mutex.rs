@@ -308,7 +308,9 @@ fn an_owner_s_count_is_exact_when_its_tasks_are_cancelled() {
             for task in tasks {
                 guards.extend(task.await.unwrap());
             }
-            assert_eq!(me.entries("x") as usize, guards.len(), "round {round}");
+            // One that was granted as it was cancelled is in until its task has seen that nobody waits for it.
+            assert!(me.entries("x") as usize >= guards.len(), "round {round}");
+            eventually("exact", Duration::from_secs(10), || me.entries("x") as usize == guards.len());
             let held = folder.count("SELECT count(*) FROM fencelock_holder");
             assert!(guards.is_empty() || held == 1, "round {round}: {} guards on {held} holds", guards.len());
             drop(guards);

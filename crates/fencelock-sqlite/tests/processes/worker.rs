@@ -260,7 +260,9 @@ impl Worker {
     /// The next line: when it was said, and the rest after the expected word.
     pub(crate) fn hear(&mut self, word: &str) -> (u64, String) {
         let line = self.lines.recv_timeout(Duration::from_secs(60));
-        let line = line.unwrap_or_else(|e| panic!("waited a minute for {word:?}: {e}"));
+        Self::parse(word, &line.unwrap_or_else(|e| panic!("waited a minute for {word:?}: {e}")))
+    }
+    fn parse(word: &str, line: &str) -> (u64, String) {
         let (at, said) = line.trim().split_once(' ').unwrap_or(("0", ""));
         let rest = said.strip_prefix(word).unwrap_or_else(|| panic!("waited for {word:?}, heard {line:?}"));
         (at.parse().unwrap(), rest.trim().to_owned())
@@ -287,6 +289,16 @@ impl Drop for Worker {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+/// Who of these is in first, and when; then the other one.
+pub(crate) fn first_in<'a>(one: &'a mut Worker, other: &'a mut Worker) -> (u64, [&'a mut Worker; 2]) {
+    let mut line = None;
+    crate::common::eventually("one of two is in", Duration::from_secs(60), || {
+        line = [&one, &other].into_iter().enumerate().find_map(|(i, w)| w.lines.try_recv().ok().map(|line| (i, line)));
+        line.is_some()
+    });
+    let (i, line) = line.unwrap_or_default();
+    (Worker::parse("held", &line).0, if i == 0 { [one, other] } else { [other, one] })
 }
 /// Until this many wait for the lock.
 pub(crate) fn queued(folder: &crate::common::Folder, n: i64) {
