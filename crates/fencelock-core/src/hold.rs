@@ -378,7 +378,7 @@ impl Hold {
         if life.is_over() {
             return Verdict::Over;
         }
-        let (lost_at, suspect_at) = (self.told_at(), self.sent_at() + self.trusted.mul_f64(0.6));
+        let (lost_at, suspect_at) = (self.told_at(), self.suspect_at());
         let over = if now >= self.limit {
             Some(LossReason::MaxHold)
         } else if now >= lost_at {
@@ -401,6 +401,16 @@ impl Hold {
         }
         let _ = self.life.compare_exchange(late, calm, AcqRel, Acquire);
         Verdict::Good(suspect_at.min(lost_at).min(self.limit))
+    }
+    /// When it is to be judged, as long as nothing is wrong with it.
+    pub(crate) fn due(&self) -> Option<Moment> {
+        let end = self.told_at().min(self.limit);
+        let at = if self.fixed { end } else { self.suspect_at().min(end) };
+        (self.life() == Life::Held).then_some(at)
+    }
+    /// When a renewal should long have been answered.
+    fn suspect_at(&self) -> Moment {
+        self.sent_at() + self.trusted.mul_f64(0.6)
     }
     /// When its loss is told: before the validity ends, so that whoever listens hears of it in time.
     fn told_at(&self) -> Moment {

@@ -62,7 +62,8 @@ impl Owner {
     pub(crate) fn new(core: &Arc<Core>) -> Self {
         Self(Arc::new(Inner { core: Arc::downgrade(core), slots: Mutex::default() }))
     }
-    /// How many guards it has on this name now.
+    /// How many guards it has on this name now. One that was granted as its caller went away counts until it has left, a moment
+    /// later.
     pub fn entries(&self, name: &str) -> u32 {
         let Ok(name) = Name::new(name) else { return 0 };
         let hold = self.slots().get(&name).and_then(|slot| slot.hold());

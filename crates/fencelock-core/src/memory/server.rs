@@ -8,8 +8,9 @@ use crate::{
         SessionId, Status, Token, Waiter,
     },
 };
+use foldhash::fast::FixedState;
 use std::{
-    collections::{BTreeMap, HashMap, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -20,6 +21,9 @@ const GRANT_LEASE: Duration = Duration::from_millis(1_750);
 /// How long a waiter lives without a sign.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(3);
 
+/// By name. The hash has no random part: a seed of the simulator is one history.
+type Records = HashMap<Name, Record, FixedState>;
+
 /// The store that memory engines share.
 #[derive(Debug)]
 pub struct MemoryServer {
@@ -29,7 +33,7 @@ pub struct MemoryServer {
 }
 #[derive(Debug, Default)]
 pub(super) struct State {
-    pub(super) records: BTreeMap<Name, Record>,
+    pub(super) records: Records,
     sessions: HashMap<SessionId, Moment>,
     voices: HashMap<u64, mpsc::UnboundedSender<Event>>,
     wall: Wall,
@@ -68,7 +72,7 @@ pub(super) struct Record {
 }
 /// What every record was at one moment.
 #[derive(Clone, Debug)]
-pub struct Snapshot(BTreeMap<Name, Record>);
+pub struct Snapshot(Records);
 #[derive(Clone, Debug)]
 struct Holding {
     who: Claimant,
@@ -521,10 +525,11 @@ impl State {
         let clock = self.wall.micros(now);
         let Self { records, sessions, voices, pushes, .. } = self;
         let mut listing = Listing::default();
-        for (name, record) in records.iter_mut() {
-            if !name.as_str().starts_with(prefix) || page.after.as_deref().is_some_and(|after| name.as_str() <= after) {
-                continue;
-            }
+        let after = |name: &str| page.after.as_deref().is_none_or(|after| name > after);
+        let wanted = |name: &Name| name.as_str().starts_with(prefix) && after(name.as_str());
+        let mut wanted: Vec<_> = records.iter_mut().filter(|(name, _)| wanted(name)).collect();
+        wanted.sort_unstable_by_key(|(name, _)| *name);
+        for (name, record) in wanted {
             record.settle(now, sessions, voices, clock, pushes);
             if record.holders.is_empty() && record.queue.is_empty() {
                 continue;

@@ -64,6 +64,7 @@ impl fmt::Display for Name {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct HoldId([u8; 16]);
 impl HoldId {
+    pub(crate) const MIN: Self = Self([0; 16]);
     pub(crate) const MAX: Self = Self([u8::MAX; 16]);
 
     /// From the bytes that an engine stored.
