@@ -3,14 +3,14 @@ use crate::{
     config::{Config, MAX_TTL, MIN_TTL},
     error::Fault,
     keeper::{Order, remember_id, run},
-    link::{CONNECT_TIMEOUT, Conn, Link},
+    link::{Conn, Link},
     list::list,
     shared::{Shared, micros},
     turns::{Turned, nap},
     wire::{
         key::Keys,
         record::letter,
-        reply::{Reply, number, text},
+        reply::{Reply, number},
         scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, RENEW, RESIZE, Script},
     },
 };
@@ -21,7 +21,14 @@ use fencelock_core::{
     Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
 };
 use redis::Value;
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// So often an acquire is sent again under its hold id when nobody knows what became of it.
@@ -72,13 +79,7 @@ impl RedisEngine {
         let (client, mine) = (EngineId::random()?, random(EngineId::random()?));
         let client = u128::from_str_radix(&random(client), 16).unwrap_or_default();
         let shared = Arc::new(Shared::new(keys, link, client, pushed));
-        let id = match remember_id(&shared, &mine, config.retention).await.map_err(told)?.as_slice() {
-            [_, _, Value::ServerError(e)] | [Value::ServerError(e), ..] => {
-                return Err(told(Fault::Redis(e.clone().into())));
-            }
-            [_, _, id] => text(id).map(str::to_owned).ok_or(Fault::Answer).map_err(told)?,
-            _ => return Err(told(Fault::Answer)),
-        };
+        let id = remember_id(&shared, &mine).await.map_err(told)?;
         let known = u128::from_str_radix(&id, 16).map_err(|_| told(Fault::Answer))?;
         let capabilities = Capabilities {
             read_write: true,
@@ -132,29 +133,6 @@ impl RedisEngine {
         let (not_after, more) = self.link().time.end(sent_at, window)?;
         request.open(sent_at, window + window / 50 + more).map(|ends| (not_after, ends))
     }
-    /// Why there is none is told also to those who gave up waiting for it.
-    async fn connection(&self, request: &Request) -> Result<Conn> {
-        let (limit, mut pause) = (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10));
-        loop {
-            let fault = tokio::select! {
-                biased;
-                conn = self.link().here() => match conn {
-                    Ok(conn) => return Ok(conn),
-                    Err(fault) => fault,
-                },
-                () = request.stopped() => return Err(self.told("lock")(Fault::Unreached)),
-            };
-            if !fault.may_pass() || BootClock.now() + pause >= limit {
-                return Err(self.told("lock")(fault));
-            }
-            tokio::select! {
-                biased;
-                () = request.stopped() => return Err(self.told("lock")(fault)),
-                () = tokio::time::sleep(pause) => {}
-            }
-            pause = (pause * 2).min(Duration::from_millis(250));
-        }
-    }
     async fn claim(&self, conn: &Conn, request: &Request, not_after: i64) -> Result<Reply, Fault> {
         let claim = request.claim();
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
@@ -188,17 +166,30 @@ impl RedisEngine {
         let token = Token::new(number).ok_or_else(|| self.link().tell(operation, &Fault::Answer))?;
         Ok(Outcome::Granted(self.shared.granted(request, token, sent_at, now)))
     }
-    /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up.
-    fn drop_hold(&self, name: &Name, hold: HoldId) {
-        if let Some(until) = self.shared.drop_hold(hold) {
-            let _ = self.orders.send(Order::Sweep { key: self.shared.keys.key(name), hold, until });
-        }
+    /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up, when this
+    /// goes. *Invariant:* not before a release of it is answered, which would find nothing.
+    fn drop_hold(&self, name: &Name, hold: HoldId) -> Option<Sweep<'_>> {
+        let until = self.shared.drop_hold(hold).filter(|until| *until > BootClock.now())?;
+        Some(Sweep { orders: &self.orders, key: self.shared.keys.key(name), hold, until })
     }
     /// A command on one record that may be sent twice with one effect: so it is, when its connection breaks.
     async fn plain(&self, script: &Script, name: &Name, args: &[&[u8]]) -> Result<Reply, Fault> {
         let key = &*self.shared.keys.key(name);
         let ask = |conn: Conn| async move { self.link().run(&conn, script, key, args).await };
         self.link().again(ask).await
+    }
+}
+/// Has a hold swept up, when it goes.
+struct Sweep<'a> {
+    orders: &'a mpsc::UnboundedSender<Order>,
+    key: String,
+    hold: HoldId,
+    until: Moment,
+}
+impl Drop for Sweep<'_> {
+    fn drop(&mut self) {
+        let (key, hold, until) = (std::mem::take(&mut self.key), self.hold, self.until);
+        let _ = self.orders.send(Order::Sweep { key, hold, until });
     }
 }
 /// The server tells this user when a key changes.
@@ -225,7 +216,8 @@ impl Engine for RedisEngine {
         let expected = request.wait().then(|| self.shared.expect(request.hold()));
         let (mut misses, mut late) = (0, false);
         let (lock, known, next) = loop {
-            let conn = self.connection(request).await?;
+            // Why there is none is told also to those who gave up waiting for it.
+            let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
             let sent_at = BootClock.now();
             let Some((not_after, ends)) = self.open_window(request, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
@@ -245,7 +237,7 @@ impl Engine for RedisEngine {
                 }
                 Ok(Reply::Busy(busy)) => {
                     // Core takes this for nothing left behind.
-                    self.drop_hold(request.name(), request.hold());
+                    drop(self.drop_hold(request.name(), request.hold()));
                     return Ok(Outcome::Busy(busy));
                 }
                 Ok(Reply::OtherKind(kind)) => {
@@ -291,10 +283,10 @@ impl Engine for RedisEngine {
         }
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
-        let left = self.shared.leave(&self.shared.keys.key(request.name()), request.hold(), None).await;
-        left.map_err(self.told("withdraw"))?;
+        // Nobody has it, whatever is answered. What may still arrive core knows of, and comes again.
         self.shared.drop_hold(request.hold());
-        Ok(())
+        let left = self.shared.leave(&self.shared.keys.key(request.name()), request.hold(), None).await;
+        left.map(drop).map_err(self.told("withdraw"))
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         let told = self.told("renew");
@@ -321,10 +313,14 @@ impl Engine for RedisEngine {
             Some(0) => Renewed::Lost(LossReason::TakenOver),
             _ => Renewed::Unknown,
         };
-        Ok(each.iter().map(renewed).collect())
+        let renewed: Vec<_> = each.iter().map(renewed).collect();
+        let extended = |answer: &Renewed| matches!(answer, Renewed::Extended { .. });
+        let extended = grants.iter().zip(&renewed).filter(|(_, answer)| extended(answer)).map(|(grant, _)| grant);
+        self.shared.renewed(extended, sent_at);
+        Ok(renewed)
     }
     async fn release(&self, grant: &Grant) -> Result<Released> {
-        self.drop_hold(&grant.name, grant.hold);
+        let _after = self.drop_hold(&grant.name, grant.hold);
         let key = self.shared.keys.key(&grant.name);
         match self.shared.leave(&key, grant.hold, Some(grant.token)).await {
             Ok(Reply::Done { .. }) => Ok(Released::Released),
@@ -335,7 +331,7 @@ impl Engine for RedisEngine {
     }
     async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {
         let told = self.told("exchange");
-        let conn = self.link().soon().await.map_err(&told)?;
+        let conn = self.link().soon(next.stopped()).await.map_err(&told)?;
         let sent_at = BootClock.now();
         // A downgrade creates nothing.
         let creates = next.hold() != grant.hold;
@@ -396,8 +392,17 @@ impl Engine for RedisEngine {
         answer.map_err(self.told("observe"))
     }
     async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
-        match self.plain(&FORCE, name, &[token.to_string().as_bytes()]).await {
+        let (key, token, asked) = (&*self.shared.keys.key(name), &*token.to_string(), &AtomicU32::new(0));
+        let ask = |conn: Conn| async move {
+            asked.fetch_add(1, Relaxed);
+            self.link().run(&conn, &FORCE, key, &[token.as_bytes()]).await
+        };
+        match self.link().again(ask).await {
             Ok(Reply::Done { .. }) => Ok(Released::Released),
+            // The first one may have done it.
+            Ok(Reply::Unknown { .. }) if asked.load(Relaxed) > 1 => {
+                Err(self.link().tell("release", &Fault::Unanswered))
+            }
             Ok(Reply::Unknown { holder }) => Ok(Released::NotHeld { holder: holder.map(|holder| *holder) }),
             Ok(_) => Err(self.link().tell("release", &Fault::Answer)),
             Err(fault) => Err(self.link().tell("release", &fault)),

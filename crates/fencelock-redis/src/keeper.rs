@@ -1,9 +1,11 @@
 //! The engine's own background: it waits in queues, hears pushes, watches what is held, and keeps the store's identity.
 use crate::{
+    error::Fault,
     observers::{self, observe},
     shared::{Expected, Shared},
     turns::{Turned, listen, wait},
     watch::Watches,
+    wire::{reply::text, scripts::REMEMBER},
 };
 use fencelock_core::{BootClock, Busy, Clock, HoldId, Moment, Name, Reports, Request, Token};
 use std::{sync::Arc, time::Duration};
@@ -64,7 +66,7 @@ pub(crate) async fn run(
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
             _ = remember.tick() => {
                 let (shared, id) = (shared.clone(), id.to_owned());
-                tasks.spawn(async move { drop(remember_id(&shared, &id, retention).await) });
+                tasks.spawn(async move { drop(remember_id(&shared, &id).await) });
             }
         }
     }
@@ -85,16 +87,9 @@ async fn sweep(shared: &Shared, key: &str, hold: HoldId, until: Moment) {
 }
 
 /// The store's identity goes with the last who knows it; it is put back after it was lost, as what it was (SAFETY K3).
-pub(crate) async fn remember_id(
-    shared: &Shared,
-    id: &str,
-    retention: Duration,
-) -> Result<Vec<redis::Value>, crate::error::Fault> {
+pub(crate) async fn remember_id(shared: &Shared, id: &str) -> Result<String, Fault> {
     let conn = shared.link.here().await?;
-    let (key, ms) = (shared.keys.id(), u64::try_from(retention.as_millis()).unwrap_or(u64::MAX));
-    let mut all = redis::pipe();
-    all.cmd("SET").arg(&key).arg(id).arg("NX").arg("PX").arg(ms);
-    all.cmd("PEXPIRE").arg(&key).arg(ms);
-    all.cmd("GET").arg(&key);
-    shared.link.commands(&conn, &all).await
+    let (key, args) = (shared.keys.id(), [id.as_bytes()]);
+    let answer = shared.link.eval(&conn, shared.link.patience(), &REMEMBER, &[&key], args.into_iter()).await?;
+    text(&answer).map(str::to_owned).ok_or(Fault::Answer)
 }

@@ -16,7 +16,11 @@ use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, ProtocolVersion,
     PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, aio::MultiplexedConnection,
 };
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
+    future::pending,
+    path::Path,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -25,8 +29,8 @@ use std::{
 };
 use tokio::{
     runtime::{Handle, Id},
-    sync::mpsc::UnboundedSender,
-    time::timeout,
+    sync::{mpsc::UnboundedSender, watch},
+    time::{sleep, timeout},
 };
 
 /// For so long a connection is tried (SAFETY E8).
@@ -36,6 +40,8 @@ const LEAST_PATIENCE: Duration = Duration::from_millis(500);
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(crate) struct Link {
+    /// For the tasks that connect.
+    me: Weak<Self>,
     client: Client,
     pub(crate) endpoint: Arc<str>,
     resp3: bool,
@@ -48,13 +54,16 @@ pub(crate) struct Link {
     last: AtomicU64,
     closed: AtomicBool,
 }
+/// One runtime's connection. A task of that runtime makes it, so nobody who waits for it and is dropped, or not polled any more,
+/// keeps the others from it; and that task keeps it, so it is told by this channel when its runtime is gone.
 struct Slot {
     runtime: Id,
-    conn: Option<Conn>,
-    /// Who opens it does so alone.
-    opening: Arc<tokio::sync::Mutex<()>>,
-    /// Its runtime is still there.
-    alive: Weak<()>,
+    conn: watch::Receiver<Option<Result<Conn, Fault>>>,
+}
+impl Slot {
+    fn is(&self, wanted: &Conn) -> bool {
+        matches!(&*self.conn.borrow(), Some(Ok(conn)) if conn.number == wanted.number)
+    }
 }
 #[derive(Clone)]
 pub(crate) struct Conn {
@@ -65,7 +74,7 @@ pub(crate) struct Conn {
 }
 
 impl Link {
-    pub(crate) fn new(config: &Config) -> Result<Self> {
+    pub(crate) fn new(config: &Config) -> Result<Arc<Self>> {
         let refuse = |e: redis::RedisError| Fault::Connect(e).tell("connect", &config.endpoint());
         let (host, port) = (config.host.clone(), config.port);
         let addr = match config.tls {
@@ -93,7 +102,8 @@ impl Link {
             }
         };
         let keep = config.retention.as_millis().to_string();
-        Ok(Self {
+        Ok(Arc::new_cyclic(|me| Self {
+            me: me.clone(),
             client,
             endpoint: config.endpoint().into(),
             resp3: config.resp3,
@@ -104,7 +114,7 @@ impl Link {
             slowest: AtomicU64::new(0),
             last: AtomicU64::new(0),
             closed: AtomicBool::new(false),
-        })
+        }))
     }
     fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,50 +126,49 @@ impl Link {
     pub(crate) fn attend(&self, pushes: UnboundedSender<PushInfo>) {
         let here = Handle::current().id();
         *self.attending.lock().unwrap_or_else(PoisonError::into_inner) = Some((here, pushes));
-        self.slots().iter_mut().filter(|slot| slot.runtime == here).for_each(|slot| slot.conn = None);
+        self.slots().retain(|slot| slot.runtime != here);
     }
     pub(crate) fn close(&self) {
         self.closed.store(true, Relaxed);
         self.slots().clear();
     }
-    fn open_here(&self, here: Id) -> Option<Conn> {
-        self.slots().iter().find(|slot| slot.runtime == here)?.conn.clone()
+    fn check_open(&self) -> Result<(), Fault> {
+        if self.closed.load(Relaxed) { Err(Fault::Closed) } else { Ok(()) }
     }
     /// This runtime's connection.
     pub(crate) async fn here(&self) -> Result<Conn, Fault> {
-        if self.closed.load(Relaxed) {
-            return Err(Fault::Closed);
-        }
         let here = Handle::current().id();
-        if let Some(conn) = self.open_here(here) {
+        let open = |slot: &Slot| slot.conn.borrow().as_ref().and_then(|end| end.as_ref().ok().cloned());
+        if let Some(conn) = self.slots().iter().find(|slot| slot.runtime == here).and_then(open) {
             return Ok(conn);
         }
-        let opening = self.slot(here);
-        let _alone = opening.lock().await;
-        if let Some(conn) = self.open_here(here) {
-            return Ok(conn);
-        }
-        let conn = match timeout(CONNECT_TIMEOUT, self.connect(here)).await {
-            Ok(conn) => conn?,
-            Err(_) => return Err(Fault::Unreached),
-        };
-        if let Some(slot) = self.slots().iter_mut().find(|slot| slot.runtime == here) {
-            slot.conn = Some(conn.clone());
-        }
-        Ok(conn)
+        let mut conn = self.slot(here)?;
+        // Whoever waits has a limit of his own. The channel ends with a runtime that is going.
+        let end = timeout(CONNECT_TIMEOUT, conn.wait_for(Option::is_some)).await;
+        let end = end.ok().and_then(Result::ok).and_then(|end| end.clone());
+        end.unwrap_or(Err(Fault::Unreached))
     }
-    /// The same, tried again for a while when there is no server.
-    pub(crate) async fn soon(&self) -> Result<Conn, Fault> {
-        let limit = BootClock.now() + CONNECT_TIMEOUT;
-        let mut pause = Duration::from_millis(10);
+    /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
+    pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
+        let (limit, mut pause, mut why) =
+            (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10), Fault::Unreached);
+        let mut stopped = pin!(stopped);
         loop {
-            match self.here().await {
-                Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => {
-                    tokio::time::sleep(pause).await;
-                    pause = (pause * 2).min(Duration::from_millis(250));
-                }
-                end => return end,
+            tokio::select! {
+                biased;
+                conn = self.here() => match conn {
+                    Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => why = fault,
+                    end => return end,
+                },
+                () = sleep(BootClock.now().until(limit)) => return Err(why),
+                () = &mut stopped => return Err(why),
             }
+            tokio::select! {
+                biased;
+                () = &mut stopped => return Err(why),
+                () = sleep(pause) => {}
+            }
+            pause = (pause * 2).min(Duration::from_millis(250));
         }
     }
     /// What may be asked again with one effect, when the connection breaks meanwhile.
@@ -167,27 +176,38 @@ impl Link {
     where
         A: Future<Output = Result<T, Fault>>,
     {
-        let first = ask(self.soon().await?).await;
-        match first {
-            Err(Fault::Redis(e)) if Fault::Redis(e.clone()).ends_connection() => ask(self.soon().await?).await,
+        match ask(self.soon(pending()).await?).await {
+            Err(fault @ Fault::Redis(_)) if fault.ends_connection() => ask(self.soon(pending()).await?).await,
             answer => answer,
         }
     }
-    fn slot(&self, here: Id) -> Arc<tokio::sync::Mutex<()>> {
+    /// Where this runtime's connection is, or will be.
+    fn slot(&self, here: Id) -> Result<watch::Receiver<Option<Result<Conn, Fault>>>, Fault> {
         let mut slots = self.slots();
+        // Under the mutex: `close` finds the slot, or has told us.
+        self.check_open()?;
         if let Some(slot) = slots.iter().find(|slot| slot.runtime == here) {
-            return slot.opening.clone();
+            return Ok(slot.conn.clone());
         }
-        slots.retain(|slot| slot.alive.strong_count() > 0);
-        let (opening, marker) = (Arc::default(), Arc::new(()));
-        slots.push(Slot { runtime: here, conn: None, opening: Arc::clone(&opening), alive: Arc::downgrade(&marker) });
+        let (told, conn) = watch::channel(None);
+        slots.retain(|slot| slot.conn.has_changed().is_ok());
+        slots.push(Slot { runtime: here, conn: conn.clone() });
         drop(slots);
-        // It ends with its runtime.
+        let me = self.me.clone();
         tokio::spawn(async move {
-            let _alive = marker;
-            std::future::pending::<()>().await;
+            let Some(link) = me.upgrade() else { return };
+            let end = timeout(CONNECT_TIMEOUT, link.connect(here)).await.unwrap_or(Err(Fault::Unreached));
+            let end = end.and_then(|conn| link.check_open().map(|()| conn));
+            if end.is_err() {
+                // Those who wait are told; whoever comes next tries anew.
+                link.slots().retain(|slot| !slot.conn.same_channel(&told.subscribe()));
+            }
+            told.send_replace(Some(end));
+            drop(link);
+            // For as long as it is wanted.
+            told.closed().await;
         });
-        opening
+        Ok(conn)
     }
     async fn connect(&self, here: Id) -> Result<Conn, Fault> {
         let attending = self.attending.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -216,8 +236,7 @@ impl Link {
     }
     /// The next command opens another one. What its server would have told is not told any more.
     fn give_up(&self, conn: &Conn) {
-        let is_it = |slot: &Slot| slot.conn.as_ref().is_some_and(|open| open.number == conn.number);
-        self.slots().iter_mut().filter(|slot| is_it(slot)).for_each(|slot| slot.conn = None);
+        self.slots().retain(|slot| !slot.is(conn));
         if conn.tracks {
             self.push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
         }
@@ -329,7 +348,8 @@ impl Link {
 impl Fault {
     /// No server now; there may be one soon.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::Redis(_) | Self::Unanswered) && self.tell("connect", "").is_temporary()
+        matches!(self, Self::Connect(_) | Self::Redis(_) | Self::Unanswered | Self::Unreached)
+            && self.tell("connect", "").is_temporary()
     }
 }
 impl Conn {
@@ -355,17 +375,32 @@ pub(crate) fn clock(value: &Value) -> Option<i64> {
     let [seconds, micros] = parts.as_slice() else { return None };
     number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
 }
+/// Read and looked at here: what the driver makes of a file that holds something else looks like a server that cannot be reached.
 fn certificates(tls: &Tls) -> Result<TlsCertificates> {
-    let read = |path: &std::path::Path| {
-        std::fs::read(path).map_err(|e| {
-            Error::new(ErrorKind::InvalidConfig, "connect", "a file of the URL cannot be read")
-                .with("file", path.display())
-                .because(e)
-        })
+    let refuse =
+        |path: &Path, what: &str| Error::new(ErrorKind::InvalidConfig, "connect", what).with("file", path.display());
+    let read =
+        |path: &Path| std::fs::read(path).map_err(|e| refuse(path, "a file of the URL cannot be read").because(e));
+    let chain = |path: &Path| {
+        let pem = read(path)?;
+        let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+        match all {
+            Ok(all) if !all.is_empty() => Ok(pem),
+            _ => Err(refuse(path, "it holds no certificate").hint("give a file in PEM: -----BEGIN CERTIFICATE-----")),
+        }
+    };
+    let key = |path: &Path| {
+        let pem = read(path)?;
+        match PrivateKeyDer::from_pem_slice(&pem) {
+            Ok(_) => Ok(pem),
+            Err(_) => {
+                Err(refuse(path, "it holds no private key").hint("give a file in PEM: -----BEGIN PRIVATE KEY-----"))
+            }
+        }
     };
     let client_tls = match &tls.client {
         None => None,
-        Some((cert, key)) => Some(redis::ClientTlsConfig { client_cert: read(cert)?, client_key: read(key)? }),
+        Some((cert, file)) => Some(redis::ClientTlsConfig { client_cert: chain(cert)?, client_key: key(file)? }),
     };
-    Ok(TlsCertificates { client_tls, root_cert: tls.ca.as_deref().map(read).transpose()? })
+    Ok(TlsCertificates { client_tls, root_cert: tls.ca.as_deref().map(chain).transpose()? })
 }

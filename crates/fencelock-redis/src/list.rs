@@ -20,7 +20,8 @@ pub(crate) async fn list(shared: &Shared, conn: &Conn, prefix: &str, page: &Page
     let mut told: Vec<String> = told.split(' ').filter(|key| !key.is_empty()).map(str::to_owned).collect();
     let mut listing = Listing::default();
     loop {
-        let mut step = limit;
+        // A small one walks the server for ever, a large one stops it for all others.
+        let mut step = limit.clamp(256, 1_000);
         let (next, mut found) = loop {
             let (next, keys) = scan(shared, conn, prefix, &cursor, step).await?;
             let found = live(shared, conn, keys, &told).await?;

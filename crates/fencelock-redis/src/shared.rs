@@ -32,7 +32,7 @@ const LATE_PUSH: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
-    pub(crate) link: Link,
+    pub(crate) link: Arc<Link>,
     /// Where this client hears that its turn has come.
     pub(crate) channel: String,
     /// The server tells of changes of keys.
@@ -52,6 +52,8 @@ struct Waits {
     places: HashMap<HoldId, Arc<Place>>,
     /// Somebody listens on the channel, or is about to.
     listening: bool,
+    /// The server does not let us: those who wait are told so.
+    denied: Option<Fault>,
     /// Granted, and the push for it may still come: until when it is waited for.
     granted: VecDeque<(Moment, HoldId)>,
 }
@@ -68,12 +70,27 @@ struct Holds {
     new: VecDeque<(Moment, HoldId)>,
     /// A command of its attempt broke off and may arrive until then.
     haunted: HashMap<HoldId, Moment>,
+    /// So many, and it is looked whose time is over: a hold that went away as a ticket is given back by somebody else.
+    crowd: usize,
+}
+impl Holds {
+    fn put(&mut self, hold: HoldId, own: Own) {
+        self.all.insert(hold, own);
+        if self.all.len() > self.crowd {
+            let now = BootClock.now();
+            self.all.retain(|_, own| own.until > now);
+            self.haunted.retain(|_, until| *until > now);
+            self.crowd = (2 * self.all.len()).max(1_024);
+        }
+    }
 }
 /// One hold of ours.
 #[derive(Clone, Debug)]
 pub(crate) struct Own {
     pub(crate) name: Name,
     pub(crate) token: Token,
+    /// Nobody has it any more after that, unless it is renewed.
+    until: Moment,
 }
 /// A place in `waits`, for as long as this lives.
 #[derive(Debug)]
@@ -96,7 +113,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(keys: Keys, link: Link, client: u128, pushed: bool) -> Self {
+    pub(crate) fn new(keys: Keys, link: Arc<Link>, client: u128, pushed: bool) -> Self {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
@@ -119,7 +136,21 @@ impl Shared {
     }
     /// Somebody has to listen, and this caller is the one.
     pub(crate) fn must_listen(&self) -> bool {
-        !std::mem::replace(&mut lock(&self.waits).listening, true)
+        let mut waits = lock(&self.waits);
+        if !waits.listening {
+            waits.denied = None;
+        }
+        !std::mem::replace(&mut waits.listening, true)
+    }
+    /// We may not listen. Waiting without it would be a secret to those who wonder why it takes so long.
+    pub(crate) fn deny(&self, fault: Fault) {
+        let mut waits = lock(&self.waits);
+        (waits.listening, waits.denied) = (false, Some(fault));
+        drop(waits);
+        self.wake_all();
+    }
+    pub(crate) fn denied(&self) -> Option<Fault> {
+        lock(&self.waits).denied.clone()
     }
     /// Nobody waits: the listener may go. Whoever waits next starts another one.
     pub(crate) fn may_rest(&self) -> bool {
@@ -168,7 +199,7 @@ impl Shared {
     pub(crate) fn granted(&self, request: &Request, token: Token, sent_at: Moment, now: i64) -> Grant {
         let (name, hold) = (request.name().clone(), request.hold());
         let mut held = lock(&self.held);
-        held.all.insert(hold, Own { name: name.clone(), token });
+        held.put(hold, Own { name: name.clone(), token, until: sent_at + request.ttl() });
         if self.pushed {
             held.new.push_back((BootClock.now() + SETTLED, hold));
         }
@@ -179,6 +210,15 @@ impl Shared {
         }
         let (claim, ttl, lease) = (request.claim(), request.ttl(), Lease::Own { sent_at });
         Grant { name, claim, hold, token, ttl, lease, server_micros: now, place: None }
+    }
+    /// These have their full length again.
+    pub(crate) fn renewed<'a>(&self, grants: impl Iterator<Item = &'a Grant>, sent_at: Moment) {
+        let mut held = lock(&self.held);
+        for grant in grants {
+            if let Some(own) = held.all.get_mut(&grant.hold) {
+                own.until = own.until.max(sent_at + grant.ttl);
+            }
+        }
     }
     /// An earlier command of the attempt may still arrive until then.
     pub(crate) fn haunt(&self, hold: HoldId, until: Moment) {
@@ -214,6 +254,14 @@ impl Shared {
             }
         }
         due
+    }
+
+    /// Could not be looked at: again, a little later.
+    pub(crate) fn unsettle(&self, due: &[(HoldId, Own)]) {
+        let (mut held, at) = (lock(&self.held), BootClock.now() + SETTLED);
+        held.new.extend(due.iter().map(|(hold, _)| (at, *hold)));
+        drop(held);
+        self.fresh.notify_one();
     }
 
     /// Somebody wants to hear of changes of this key.
@@ -273,6 +321,11 @@ impl Shared {
             all.cmd("HMGET").arg(self.keys.key(&own.name)).arg("o").arg(format!("h{hold}"));
         }
         let answers = self.link.commands(&conn, &all).await?;
+        // A key of another type is not ours any more. Any other refusal says nothing of the hold.
+        let refused = |answer: &Value| matches!(answer, Value::ServerError(e) if e.code() != "WRONGTYPE");
+        if let Some(Value::ServerError(e)) = answers.iter().find(|answer| refused(answer)) {
+            return Err(Fault::Redis(e.clone().into()));
+        }
         let is_ours = |field: &Value, hold: HoldId, own: &Own| {
             text(field).and_then(Held::parse).is_some_and(|held| {
                 held.hold.parse().is_ok_and(|known: HoldId| known == hold) && held.token.parse() == Ok(own.token.get())
@@ -280,8 +333,7 @@ impl Shared {
         };
         let is_there = |answer: &Value, hold: HoldId, own: &Own| match answer {
             Value::Array(fields) => fields.iter().any(|field| is_ours(field, hold, own)),
-            // A key of another type. Any other refusal says nothing of the hold.
-            Value::ServerError(e) => e.code() != "WRONGTYPE",
+            Value::ServerError(_) => false,
             _ => true,
         };
         let missing = holds.iter().zip(&answers).filter(|((hold, own), answer)| !is_there(answer, *hold, own));

@@ -1,10 +1,11 @@
 //! Waiting: every queued attempt is a task of `run`, so a blocked runtime of the user costs nobody the grant lease (SAFETY G2).
 use crate::{
     error::Fault,
+    link::CONNECT_TIMEOUT,
     shared::{Expected, Shared},
     wire::reply::Reply,
 };
-use fencelock_core::{Busy, Grant, Request, Token};
+use fencelock_core::{Busy, ErrorKind, Grant, Request, Token};
 use futures_util::StreamExt;
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -53,7 +54,16 @@ pub(crate) async fn wait(
             () = place.wake.notified() => {}
             () = sleep(next) => {}
         }
-        match shared.refresh(&request).await {
+        if let Some(fault) = shared.denied() {
+            break Turned::Failed(fault);
+        }
+        let answer = tokio::select! {
+            biased;
+            answer = shared.refresh(&request) => answer,
+            // Whoever stops takes back what it may have been granted.
+            () = request.stopped() => break Turned::Stopped(busy),
+        };
+        match answer {
             Ok((Reply::Done { number, now, ago }, sent_at)) => {
                 let Some(token) = Token::new(number) else { break Turned::Failed(Fault::Answer) };
                 if !place.pushed.load(Relaxed) {
@@ -95,7 +105,12 @@ pub(crate) fn nap(ahead: Option<u32>, left: Duration, ttl: Duration) -> Duration
 pub(crate) async fn listen(shared: Arc<Shared>) {
     let mut pause = Duration::from_millis(10);
     loop {
-        let stream = timeout(crate::link::CONNECT_TIMEOUT, subscribe(&shared)).await;
+        let stream = timeout(CONNECT_TIMEOUT, subscribe(&shared)).await;
+        if let Ok(Err(e)) = &stream
+            && shared.link.tell("lock", &Fault::Redis(e.clone())).kind() == ErrorKind::PermissionDenied
+        {
+            return shared.deny(Fault::Redis(e.clone()));
+        }
         if let Ok(Ok(mut messages)) = stream {
             shared.wake_all();
             let (since, mut rest) = (Instant::now(), interval(REST));

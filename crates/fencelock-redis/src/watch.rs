@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 /// A key that has changed is looked at so soon; one that changes all the time, by those who wait for it or share it, later and
 /// later, and never later than that.
 const AGAIN: Duration = Duration::from_millis(20);
-const AT_LAST: Duration = Duration::from_millis(200);
+const AT_LAST: Duration = Duration::from_millis(80);
 /// After a connection broke all that is held is asked for so soon; and later each time it breaks again within `CALM`.
 const SOON: Duration = Duration::from_millis(5);
 const CALM: Duration = Duration::from_secs(1);
@@ -125,8 +125,11 @@ impl Watches {
     }
 }
 async fn look(shared: &Shared, reports: &Reports, due: &[(HoldId, Own)]) {
-    // When it cannot be asked the connection has broken, and all is asked again.
-    let Ok(missing) = shared.missing(due).await else { return };
+    let missing = match shared.missing(due).await {
+        Ok(missing) => missing,
+        // A server that loads its data, a right that was taken away, no connection: nobody tells of them until they are read again.
+        Err(_) => return shared.unsettle(due),
+    };
     for hold in missing {
         // It may have been given back meanwhile.
         if shared.own(hold).is_some() {

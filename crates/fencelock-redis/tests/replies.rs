@@ -1,5 +1,5 @@
 //! Replies that are lost, come late or twice, for every script: one hold, the same token, one release frees it (SAFETY A, G1).
-//! Planted to see them go red: no sweep of what arrives late.
+//! Planted to see them go red: no sweep of what arrives late; a sweep that does not wait for the release.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -55,6 +55,27 @@ fn an_acquire_that_arrives_after_the_release_of_its_repeat() {
         assert_eq!(met.load(SeqCst), 1);
         eventually("it arrives", || async { other.inspect("x").await.unwrap().is_held() }).await;
         eventually("and is swept away", || async { !other.inspect("x").await.unwrap().is_held() }).await;
+    });
+}
+
+/// A claim that broke off and cannot arrive any more: what sweeps it up does not overtake the release of its repeat.
+#[test]
+fn a_release_long_after_a_broken_acquire_finds_its_hold() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let c = client(&url).await;
+        let mut guards = Vec::new();
+        for i in 0..50 {
+            let met = first(&proxy, "acquire", 1, Trouble::LoseReply);
+            guards.push(soon(c.mutex(format!("x{i}")).lock()).await.unwrap());
+            assert_eq!(met.load(SeqCst), 1);
+        }
+        proxy.calm();
+        tokio::time::sleep(1_500 * MS).await;
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
     });
 }
 

@@ -22,5 +22,6 @@ script!(EXCHANGE: "start" "common" "exchange");
 script!(FORCE: "start" "common" "force");
 script!(REFRESH: "start" "common" "refresh");
 script!(RELEASE: "release_head" "common" "release_tail");
+script!(REMEMBER: "remember");
 script!(RENEW: "renew");
 script!(RESIZE: "start" "common" "resize");

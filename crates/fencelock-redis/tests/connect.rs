@@ -1,0 +1,196 @@
+//! How connections come about: encrypted, late, denied, and waited for by somebody who is not polled.
+//!
+//! Planted to see them go red: connecting in the caller's own future; certificates not looked at; a refused subscription tried for
+//! ever; an identity that the last one to connect shortens.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_core::ErrorKind;
+use fencelock_redis::{Config, RedisEngine, Tls};
+use fencelock_testkit::{Folder, Redis, RedisOptions};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use std::{path::PathBuf, time::Instant};
+
+/// Its words for keys, certificates and who signed them.
+struct Pki {
+    folder: Folder,
+}
+impl Pki {
+    fn new() -> Self {
+        let folder = Folder::new("pki");
+        let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
+        for who in ["ours", "others"] {
+            let mut params = CertificateParams::new(Vec::new()).unwrap();
+            params.distinguished_name.push(DnType::CommonName, who);
+            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+            let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+            write(&format!("{who}.ca"), ca.pem());
+            for (side, purpose) in
+                [("server", ExtendedKeyUsagePurpose::ServerAuth), ("client", ExtendedKeyUsagePurpose::ClientAuth)]
+            {
+                let key = KeyPair::generate().unwrap();
+                let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+                params.distinguished_name.push(DnType::CommonName, side);
+                params.extended_key_usages = vec![purpose];
+                let cert = params.signed_by(&key, &ca).unwrap();
+                write(&format!("{who}.{side}.crt"), cert.pem());
+                write(&format!("{who}.{side}.key"), key.serialize_pem());
+            }
+        }
+        write("nothing", "no certificate\n".to_owned());
+        Self { folder }
+    }
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+#[test]
+fn encrypted_with_certificates_of_both_sides() {
+    let pki = Pki::new();
+    let tls_port = fencelock_testkit::free_port();
+    let word = |name: &str| pki.file(name).display().to_string();
+    let arguments = ["--tls-port", &tls_port.to_string(), "--tls-auth-clients", "yes"].map(str::to_owned).into_iter();
+    let files = [
+        ("--tls-cert-file", "ours.server.crt"),
+        ("--tls-key-file", "ours.server.key"),
+        ("--tls-ca-cert-file", "ours.ca"),
+    ];
+    let files = files.into_iter().flat_map(|(flag, name)| [flag.to_owned(), word(name)]);
+    let _server = Redis::with(RedisOptions { append_only: false, arguments: arguments.chain(files).collect() });
+    let config = |host: &str, ca: Option<&str>, client: Option<&str>| {
+        let mut config = Config::new(host, tls_port);
+        let pair = |who: &str| (pki.file(&format!("{who}.client.crt")), pki.file(&format!("{who}.client.key")));
+        config.tls = Some(Tls { ca: ca.map(|name| pki.file(name)), client: client.map(pair) });
+        config
+    };
+    runtime().block_on(async {
+        let (a, b) = (
+            client_with(config("localhost", Some("ours.ca"), Some("ours"))).await,
+            client(&format!(
+                "rediss://localhost:{tls_port}?ca={}&cert={}&key={}",
+                word("ours.ca"),
+                word("ours.client.crt"),
+                word("ours.client.key")
+            ))
+            .await,
+        );
+        let guard = a.mutex("x").lock().await.unwrap();
+        let lock = b.mutex("x");
+        let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+        queued(&a, "x", 1).await;
+        guard.release().await.unwrap();
+        soon(next).await.unwrap().release().await.unwrap();
+        // Signed by nobody whom we trust; another name; a client that shows none, or one that the server does not trust.
+        for wrong in [
+            config("localhost", Some("others.ca"), Some("ours")),
+            config("localhost", None, Some("ours")),
+            config("127.0.0.1", Some("ours.ca"), Some("ours")),
+            config("localhost", Some("ours.ca"), None),
+            config("localhost", Some("ours.ca"), Some("others")),
+        ] {
+            let error = RedisEngine::connect(wrong.clone()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{wrong:?}: {error}");
+            assert!(error.to_string().contains("certificate"), "{error}");
+        }
+        // Files that are none.
+        for (ca, cert, key) in [
+            ("missing", "ours.client.crt", "ours.client.key"),
+            ("nothing", "ours.client.crt", "ours.client.key"),
+            ("ours.ca", "nothing", "ours.client.key"),
+            ("ours.ca", "ours.client.crt", "nothing"),
+            ("ours.ca", "ours.client.crt", "ours.client.crt"),
+        ] {
+            let mut wrong = config("localhost", Some(ca), None);
+            wrong.tls = Some(Tls { ca: Some(pki.file(ca)), client: Some((pki.file(cert), pki.file(key))) });
+            let error = RedisEngine::connect(wrong).await.unwrap_err();
+            let said = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{said}");
+            assert!(["missing", "nothing", "ours.client.crt"].iter().any(|name| said.contains(name)), "{said}");
+        }
+    });
+}
+
+/// One future of a task waits for the connection, and is not polled while the task does something else.
+#[test]
+fn a_caller_who_is_not_polled_keeps_nobody_from_connecting() {
+    let server = Redis::start();
+    let (proxy, url) = proxied(&server);
+    let current = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    current.block_on(async {
+        let c = client(&url).await;
+        let held = soon(c.mutex("held").lock()).await.unwrap();
+        // The next command has to connect anew, which takes its time.
+        proxy.delay(300 * MS);
+        proxy.cut();
+        let mut wait = std::pin::pin!(c.mutex("x").lock());
+        assert!(tokio::time::timeout(200 * MS, &mut wait).await.is_err());
+        soon(held.release()).await.unwrap();
+        soon(c.mutex("y").lock()).await.unwrap().release().await.unwrap();
+        assert!(!soon(c.inspect("held")).await.unwrap().is_held());
+        soon(wait).await.unwrap().release().await.unwrap();
+    });
+}
+
+/// A host that takes connections and says nothing: everybody is told within the time for one, not one after the other.
+#[test]
+fn many_who_wait_for_a_silent_server_are_told_together() {
+    let server = Redis::start();
+    let (proxy, url) = proxied(&server);
+    runtime().block_on(async {
+        let c = client(&url).await;
+        proxy.silent(true);
+        proxy.cut();
+        let started = Instant::now();
+        let all: Vec<_> = (0..8).map(|i| tokio::spawn(c.mutex(format!("x{i}")).lock())).collect();
+        for one in all {
+            let error = one.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        }
+        assert!(started.elapsed() < 3 * LONG / 2, "{:?}", started.elapsed());
+        proxy.silent(false);
+        eventually("again", || async { c.mutex("x").try_lock().await.is_ok() }).await;
+    });
+}
+
+#[test]
+fn who_may_not_hear_is_told_so_when_he_has_to_wait() {
+    let server = Redis::start();
+    let words = ["ACL", "SETUSER", "deaf", "reset", "on", ">pw", "~fl:*", "resetchannels", "&other", "+@all"];
+    assert_eq!(server.ask(&words).unwrap(), "+OK");
+    runtime().block_on(async {
+        let (a, b) =
+            (client(&server.url()).await, client(&format!("redis://deaf:pw@127.0.0.1:{}", server.port())).await);
+        soon(b.mutex("x").lock()).await.unwrap().release().await.unwrap();
+        let guard = a.mutex("x").lock().await.unwrap();
+        for _ in 0..2 {
+            let error = soon(b.mutex("x").lock()).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+            eventually("nobody waits", || async { a.inspect("x").await.unwrap().waiters.is_empty() }).await;
+        }
+        // The right is given.
+        assert_eq!(server.ask(&["ACL", "SETUSER", "deaf", "&fl:*"]).unwrap(), "+OK");
+        let next = tokio::spawn(b.mutex("x").lock());
+        queued(&a, "x", 1).await;
+        guard.release().await.unwrap();
+        soon(next).await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+/// A client that keeps little keeps it for itself.
+#[test]
+fn the_identity_of_the_store_is_shortened_by_nobody() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let long = client(&server.url()).await;
+        let mut config = Config::new("127.0.0.1", server.port());
+        config.retention = 1_000 * MS;
+        let short = client_with(config).await;
+        assert_eq!(long.info().id, short.info().id);
+        let keys = server.ask(&["DBSIZE"]).unwrap();
+        assert_eq!(keys, ":1", "the identity is all that there is");
+        tokio::time::sleep(1_500 * MS).await;
+        assert_eq!(server.ask(&["DBSIZE"]).unwrap(), keys);
+        assert_eq!(client(&server.url()).await.info().id, long.info().id);
+    });
+}
