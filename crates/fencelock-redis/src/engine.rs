@@ -3,7 +3,7 @@ use crate::{
     config::{Config, MAX_TTL, MIN_TTL},
     error::Fault,
     keeper::{Order, remember_id, run},
-    link::{Conn, Link},
+    link::{CONNECT_TIMEOUT, Conn, Link},
     list::list,
     shared::{Shared, micros},
     turns::{Turned, nap},
@@ -214,7 +214,7 @@ impl Engine for RedisEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         let expected = request.wait().then(|| self.shared.expect(request.hold()));
-        let (mut misses, mut late) = (0, false);
+        let (mut misses, mut late, limit) = (0, false, BootClock.now() + CONNECT_TIMEOUT);
         let (lock, known, next) = loop {
             // Why there is none is told also to those who gave up waiting for it.
             let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
@@ -254,13 +254,14 @@ impl Engine for RedisEngine {
                     let error = self.link().tell("lock", &fault);
                     misses += 1;
                     self.shared.haunt(request.hold(), ends);
-                    if !error.is_temporary() || misses > AGAIN || request.is_stopped() {
+                    let passes = fault.is_soon_over() && BootClock.now() < limit;
+                    if !error.is_temporary() || !(misses <= AGAIN || passes) || request.is_stopped() {
                         return Err(error);
                     }
                     tokio::select! {
                         biased;
                         () = request.stopped() => return Err(error),
-                        () = tokio::time::sleep(Duration::from_millis(10 << misses)) => {}
+                        () = tokio::time::sleep(Duration::from_millis(10 << misses.min(5))) => {}
                     }
                 }
             }

@@ -40,6 +40,10 @@ impl Fault {
             Self::Answer | Self::Closed | Self::Connect(_) | Self::Unreached => false,
         }
     }
+    /// The server is there and will do it when it is ready: as good as no connection yet (SAFETY E8).
+    pub(crate) fn is_soon_over(&self) -> bool {
+        matches!(self, Self::Redis(e) if matches!(e.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "MASTERDOWN" | "NOREPLICAS")))
+    }
     /// The scripts are not there any more.
     pub(crate) fn is_no_script(&self) -> bool {
         matches!(self, Self::Redis(e) if e.code() == Some("NOSCRIPT"))

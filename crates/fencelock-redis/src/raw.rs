@@ -2,13 +2,13 @@
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "for our own benchmarks")]
 use crate::wire::{
     reply::number,
-    scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, REFRESH, RELEASE, RENEW, RESIZE, Script},
+    scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, REFRESH, RELEASE, REMEMBER, RENEW, RESIZE, Script},
 };
 use redis::{RedisResult, Value, aio::MultiplexedConnection};
 
 /// All scripts: name, hash, text.
 pub fn scripts() -> Vec<(&'static str, String, &'static str)> {
-    let all: [(&str, &Script); 9] = [
+    let all: [(&str, &Script); 10] = [
         ("acquire", &ACQUIRE),
         ("cell_load", &CELL_LOAD),
         ("cell_swap", &CELL_SWAP),
@@ -16,6 +16,7 @@ pub fn scripts() -> Vec<(&'static str, String, &'static str)> {
         ("force", &FORCE),
         ("refresh", &REFRESH),
         ("release", &RELEASE),
+        ("remember", &REMEMBER),
         ("renew", &RENEW),
         ("resize", &RESIZE),
     ];

@@ -78,6 +78,29 @@ impl Redis {
     /// # Panics
     /// It neither ends nor answers.
     pub fn restart(&self) -> bool {
+        self.begin();
+        let deadline = Instant::now() + READY;
+        loop {
+            if !self.runs() {
+                return false;
+            }
+            // Its own word: on this port somebody else's server may answer.
+            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            if log.contains("Ready to accept connections") {
+                return true;
+            }
+            assert!(Instant::now() < deadline, "redis-server is not ready within {READY:?}");
+            thread::sleep(Duration::from_millis(2));
+        }
+    }
+    fn runs(&self) -> bool {
+        self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    }
+    /// As [`restart`](Self::restart), without waiting until it is ready: it may load its data for a while.
+    ///
+    /// # Panics
+    /// There is no redis-server.
+    pub fn begin(&self) {
         let mut child = self.child();
         kill(&mut child);
         let on = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
@@ -86,23 +109,9 @@ impl Redis {
         arguments.extend(["--appendonly".to_owned(), on(self.options.append_only), "--appendfsync".to_owned()]);
         arguments.push("always".to_owned());
         arguments.extend(self.options.arguments.iter().cloned());
-        let mut started = spawn("redis-server", &arguments, self.folder.path())
+        let started = spawn("redis-server", &arguments, self.folder.path())
             .unwrap_or_else(|e| panic!("redis-server: {e}; `cargo xtask test` installs it"));
-        let deadline = Instant::now() + READY;
-        loop {
-            if let Ok(Some(_)) = started.try_wait() {
-                return false;
-            }
-            // Its own word: on this port somebody else's server may answer.
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
-            if log.contains("Ready to accept connections") {
-                break;
-            }
-            assert!(Instant::now() < deadline, "redis-server is not ready within {READY:?}");
-            thread::sleep(Duration::from_millis(2));
-        }
         *child = Some(started);
-        true
     }
     /// `kill -9`.
     pub fn kill(&self) {

@@ -1,0 +1,252 @@
+//! What the suites of the peers ask of Redis alone, and what nobody asks (the conformance suite's catalogue names them).
+//!
+//! Planted to see them go red: a hash of another text; a listener for each waiter, and one that never rests; LOADING told at once.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_core::ErrorKind;
+use fencelock_redis::raw::scripts;
+use fencelock_testkit::{Redis, RedisOptions};
+use std::{
+    pin::Pin,
+    sync::atomic::{AtomicUsize, Ordering::SeqCst},
+    time::{Duration, Instant},
+};
+
+/// How many connections of this kind there are.
+fn connections(server: &Redis, kind: &str) -> usize {
+    let listing = server.ask(&["EVAL", "return redis.call('CLIENT','LIST','TYPE',ARGV[1])", "0", kind]);
+    listing.unwrap().lines().filter(|line| line.contains("addr=")).count()
+}
+
+#[test]
+fn a_script_s_hash_is_the_server_s() {
+    let server = Redis::start();
+    for (name, sha, text) in scripts() {
+        assert_eq!(server.ask(&["SCRIPT", "LOAD", text]).unwrap(), sha, "{name}");
+    }
+}
+
+#[test]
+fn five_thousand_tasks_on_five_names_share_one_subscription() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let most = AtomicUsize::new(0);
+        let tasks: Vec<_> = (0..if full() { 5_000 } else { 1_000 })
+            .map(|i| {
+                let lock = c.mutex(format!("x{}", i % 5));
+                tokio::spawn(async move { lock.lock().await?.release().await })
+            })
+            .collect();
+        let left = || tasks.iter().filter(|task| !task.is_finished()).count();
+        while left() > 0 {
+            most.fetch_max(connections(&server, "pubsub"), SeqCst);
+            tokio::time::sleep(5 * MS).await;
+        }
+        for task in tasks {
+            task.await.unwrap().unwrap();
+        }
+        assert!(most.load(SeqCst) <= 1, "{} at once", most.load(SeqCst));
+        // The subscription rests when nobody has waited for a while.
+        let deadline = Instant::now() + 3 * LONG;
+        while server.ask(&["PUBSUB", "CHANNELS"]).unwrap() != "*0" {
+            assert!(Instant::now() < deadline, "a channel is left");
+            tokio::time::sleep(50 * MS).await;
+        }
+    });
+}
+
+#[test]
+fn a_short_try_on_either_of_two_names_gets_in() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+        for name in ["x", "y"].into_iter().cycle().take(40) {
+            let guard = a.mutex(name).lock().await.unwrap();
+            let lock = b.mutex(name);
+            // A tenth of a second in full; a machine that stalls takes it for longer.
+            let patience = if full() { 100 * MS } else { 5_000 * MS };
+            let waits = tokio::spawn(async move { lock.try_lock_for(patience).await });
+            queued(&a, name, 1).await;
+            guard.release().await.unwrap();
+            waits.await.unwrap().unwrap().expect("it was free in time").release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_timed_try_while_the_server_pauses_leaves_no_place() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+        let guard = a.mutex("x").lock().await.unwrap();
+        for pause in ["400", "900"] {
+            let lock = b.mutex("x");
+            let tries = tokio::spawn(async move { lock.try_lock_for(300 * MS).await });
+            queued(&a, "x", 1).await;
+            assert_eq!(server.ask(&["CLIENT", "PAUSE", pause]).unwrap(), "+OK");
+            match soon(tries).await.unwrap() {
+                Ok(answer) => assert!(answer.is_err(), "somebody holds it"),
+                Err(error) => assert!(error.is_temporary(), "{error}"),
+            }
+            eventually("nobody waits", || async { a.inspect("x").await.is_ok_and(|status| status.waiters.is_empty()) })
+                .await;
+        }
+        guard.release().await.unwrap();
+        b.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+
+#[test]
+fn a_name_with_a_tag() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let tasks: Vec<_> = (0..10)
+            .map(|_| {
+                let lock = c.rw_lock("{test}:abc:key");
+                tokio::spawn(async move {
+                    for _ in 0..10 {
+                        lock.read().await.unwrap().release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            soon(task).await.unwrap();
+        }
+        assert!(!c.inspect("{test}:abc:key").await.unwrap().is_held());
+    });
+}
+
+#[test]
+fn after_a_restart_without_data_the_next_hold_is_renewed_as_ever() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        for kind in ["mutex", "read", "write"] {
+            let lock = c.rw_lock(kind).ttl(30_000 * MS);
+            let release: Pin<Box<dyn Future<Output = fencelock_core::Result<()>>>> = match kind {
+                "mutex" => Box::pin(c.mutex(kind).ttl(30_000 * MS).lock().await.unwrap().release()),
+                "read" => Box::pin(lock.read().await.unwrap().release()),
+                _ => Box::pin(lock.write().await.unwrap().release()),
+            };
+            server.kill();
+            assert!(server.restart());
+            // On the broken connection nobody could tell whether it was this release that freed it.
+            assert!(!soon(c.inspect(kind)).await.unwrap().is_held());
+            let error = soon(release).await.unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Lost), "{error}");
+            let next = soon(c.mutex(format!("{kind}.next")).ttl(600 * MS).lock()).await.unwrap();
+            for _ in 0..3 {
+                soon(next.renewed()).await;
+            }
+            next.release().await.unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_server_that_loads_its_data_is_waited_for() {
+    let slow = ["--key-load-delay", "300", "--loading-process-events-interval-bytes", "1024"];
+    let arguments = slow.into_iter().chain(["--enable-debug-command", "yes"]).map(str::to_owned).collect();
+    let server = Redis::with(RedisOptions { append_only: false, arguments });
+    runtime().block_on(async {
+        let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+        let guard = a.mutex("held").ttl(30_000 * MS).lock().await.unwrap();
+        let lock = b.mutex("held");
+        let waits = tokio::spawn(async move { lock.lock().await.unwrap() });
+        queued(&a, "held", 1).await;
+        assert_eq!(server.ask(&["DEBUG", "POPULATE", "6000", "filler", "100"]).unwrap(), "+OK");
+        assert_eq!(server.ask(&["SAVE"]).unwrap(), "+OK");
+        server.kill();
+        server.begin();
+        let said = || server.ask(&["GET", "filler:1"]).unwrap_or_default();
+        eventually("it loads", || async { said().contains("LOADING") }).await;
+        let fresh = soon(a.mutex("x").lock()).await.unwrap();
+        assert!(!said().contains("LOADING"));
+        fresh.release().await.unwrap();
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+        soon(waits).await.unwrap().release().await.unwrap();
+    });
+}
+
+/// Each contended grant: the claim, the confirm of the hand-over, the release. Signs of life come apart, once a second and more.
+#[test]
+fn no_more_commands_for_each_grant_the_more_there_are_who_wait() {
+    let server = Redis::start();
+    let current = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    current.block_on(async {
+        for waiters in [2_u64, 16, 64] {
+            let (proxy, url) = proxied(&server);
+            let mut clients = Vec::new();
+            for _ in 0..waiters {
+                clients.push(client(&url).await);
+            }
+            let holds = 6;
+            let before: u64 = proxy.commands().values().sum();
+            assert!(before > 0);
+            let began = Instant::now();
+            let tasks: Vec<_> = clients
+                .iter()
+                .map(|c| {
+                    let lock = c.mutex(format!("x{waiters}"));
+                    tokio::spawn(async move {
+                        for _ in 0..holds {
+                            let guard = lock.lock().await.unwrap();
+                            tokio::time::sleep(MS).await;
+                            guard.release().await.unwrap();
+                        }
+                    })
+                })
+                .collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+            let took = began.elapsed();
+            let seen = proxy.commands();
+            let all: u64 = seen.values().sum();
+            let grants = waiters * holds;
+            // What each client does once: a connection for `run`, a subscription, the text of the scripts.
+            let once = 16 * waiters;
+            let signs = waiters * (took.as_secs() + 1);
+            assert!(all <= 4 * grants + once + signs, "{all} commands for {grants} grants in {took:?}: {seen:?}");
+            let scripts = seen.get("EVALSHA").copied().unwrap_or_default();
+            assert!(scripts <= 4 * grants + signs, "{scripts} scripts for {grants} grants: {seen:?}");
+            println!(
+                "MEASURED | commands for each contended grant, {waiters} clients | {:.2} scripts | <= 4 | {}",
+                (scripts - signs.min(scripts)) as f64 / grants as f64,
+                if scripts <= 4 * grants + signs { "ok" } else { "MISSED" }
+            );
+        }
+    });
+}
+
+/// They wait for a lease that is renewed all the time.
+#[test]
+fn who_waits_idle_says_no_more_than_a_word_a_second() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let holder = client(&server.url()).await;
+        let guard = holder.mutex("x").ttl(30_000 * MS).lock().await.unwrap();
+        let (proxy, url) = proxied(&server);
+        let mut waits = Vec::new();
+        for _ in 0..16 {
+            let c = client(&url).await;
+            waits.push(tokio::spawn(async move { c.mutex("x").ttl(3_000 * MS).lock().await.unwrap().release().await }));
+        }
+        queued(&holder, "x", 16).await;
+        tokio::time::sleep(500 * MS).await;
+        proxy.commands();
+        let span = Duration::from_secs(if full() { 20 } else { 5 });
+        tokio::time::sleep(span).await;
+        let seen: u64 = proxy.commands().values().sum();
+        assert!(seen <= 16 * (span.as_secs() + 1), "{seen} commands of 16 waiters in {span:?}");
+        guard.release().await.unwrap();
+        for wait in waits {
+            soon(wait).await.unwrap().unwrap();
+        }
+    });
+}
