@@ -33,9 +33,12 @@ pub(crate) enum Command {
     List(List),
     /// Break a lock: its holder is told that it has lost it
     Release(Release),
+    /// Measure throughput and hand-over of an engine, beside its bare driver
+    #[command(after_help = BENCH_HELP)]
+    Bench(Bench),
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Common {
     /// The engine, such as sqlite:/var/lib/app/locks.db [env: FENCELOCK_URL; default: SQLite in a place of this user]
     #[arg(long, global = true, value_name = "URL", value_parser = text())]
@@ -174,6 +177,53 @@ pub(crate) struct Release {
     /// The token of the hold to break, as `status` shows it
     #[arg(long, value_name = "T")]
     pub(crate) token: Option<i64>,
+}
+
+const BENCH_HELP: &str = "\
+It works on the engine itself: names begin with bench/, and the others who use it feel the load. Cases:
+  uncontended  each task locks and releases a name of its own; beside it the bare driver sends the same statements
+  contended    so many clients want one lock and hold it for a millisecond; hand: from the release to the next one's grant;
+               commands: what the clients send for each grant, signs of life and all
+  renew        so many locks are held and kept alive
+cpu is percent of a core, of this process with all its clients.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Bench {
+    /// The engine, as with --url
+    #[arg(value_name = "URL", conflicts_with_all = ["url", "url_file"], value_parser = text())]
+    pub(crate) engine: Option<String>,
+    /// Print one JSON object a line
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Write a page with the figures and bars, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// For so long each case runs
+    #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// Tasks of the uncontended case
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 16], value_parser = some)]
+    pub(crate) tasks: Vec<usize>,
+    /// Clients of the contended case
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [2, 16, 64], value_parser = some)]
+    pub(crate) waiters: Vec<usize>,
+    /// Locks of the renew case; 0: without it
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub(crate) holders: usize,
+}
+
+fn some(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(n) if (1..=10_000).contains(&n) => Ok(n),
+        _ => Err("give a number from 1 to 10000".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(n) if (0.1..=3_600.0).contains(&n) => Ok(n),
+        _ => Err("give seconds from 0.1 to 3600".to_owned()),
+    }
 }
 
 /// Text, refused with the argument's name where it is none: clap's own parser says only that something was not UTF-8.

@@ -69,6 +69,11 @@ impl Failure {
         Self::new(CONFIG, message)
     }
 
+    /// What cannot happen has happened.
+    pub(crate) fn bug(why: impl fmt::Display) -> Self {
+        Self::new(BUG, why.to_string())
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self

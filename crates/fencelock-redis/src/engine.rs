@@ -124,6 +124,10 @@ impl RedisEngine {
     fn link(&self) -> &Link {
         &self.shared.link
     }
+    #[cfg(feature = "bench")]
+    pub(crate) fn commands(&self) -> u64 {
+        self.link().sent()
+    }
     fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
         move |fault| self.link().tell(operation, &fault)
     }

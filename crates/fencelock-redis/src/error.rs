@@ -109,6 +109,8 @@ fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Optio
         () if words.contains("max number of clients") => {
             new(ErrorKind::Unreachable, "the server has as many clients as it takes").hint("raise maxclients")
         }
+        () if is("32 bits") => new(ErrorKind::Unsupported, "the server is one of 32 bits, which cuts times and tokens")
+            .hint("give one that is built for 64 bits"),
         () if is("MOVED") || is("CROSSSLOT") => {
             new(ErrorKind::Unsupported, "the server is a node of a cluster").hint("give a server that stands alone")
         }

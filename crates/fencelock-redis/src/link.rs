@@ -46,6 +46,7 @@ pub(crate) struct Link {
     pub(crate) endpoint: Arc<str>,
     resp3: bool,
     pub(crate) keep: String,
+    least_kept: i64,
     slots: Mutex<Vec<Slot>>,
     /// The runtime of `run`, and where what the server tells of itself goes.
     attending: Mutex<Option<(Id, UnboundedSender<PushInfo>)>>,
@@ -53,6 +54,9 @@ pub(crate) struct Link {
     slowest: AtomicU64,
     last: AtomicU64,
     closed: AtomicBool,
+    /// Commands so far.
+    #[cfg(feature = "bench")]
+    sent: AtomicU64,
 }
 /// One runtime's connection. A task of that runtime makes it, so nobody who waits for it and is dropped, or not polled any more,
 /// keeps the others from it; and that task keeps it, so it is told by this channel when its runtime is gone.
@@ -108,19 +112,30 @@ impl Link {
             endpoint: config.endpoint().into(),
             resp3: config.resp3,
             keep,
+            least_kept: i64::try_from(config.retention.as_millis() / 2).unwrap_or(i64::MAX),
             slots: Mutex::default(),
             attending: Mutex::default(),
             time: ServerTime::default(),
             slowest: AtomicU64::new(0),
             last: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            #[cfg(feature = "bench")]
+            sent: AtomicU64::new(0),
         }))
     }
     fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
+    /// No record that we wrote ends earlier than this, in ms: half of what an idle one is kept for is always left.
+    pub(crate) fn least_kept(&self) -> i64 {
+        self.least_kept
+    }
     pub(crate) fn client(&self) -> &Client {
         &self.client
+    }
+    #[cfg(feature = "bench")]
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
     }
     /// From now on the server's own words of this runtime's connection go there. One that was open is opened anew.
     pub(crate) fn attend(&self, pushes: UnboundedSender<PushInfo>) {
@@ -270,6 +285,8 @@ impl Link {
         limit: Duration,
         send: impl Future<Output = redis::RedisResult<T>>,
     ) -> Result<T, Fault> {
+        #[cfg(feature = "bench")]
+        self.sent.fetch_add(1, Relaxed);
         let sent = BootClock.now();
         let answer = match timeout(limit, send).await {
             Ok(Ok(answer)) => Ok(answer),
@@ -295,6 +312,8 @@ impl Link {
     /// Several at once; each has its own answer, also when another one failed.
     pub(crate) async fn commands(&self, conn: &Conn, all: &Pipeline) -> Result<Vec<Value>, Fault> {
         let (mut inner, many) = (conn.inner.clone(), all.len());
+        #[cfg(feature = "bench")]
+        self.sent.fetch_add(many as u64 - 1, Relaxed);
         self.limited(conn, self.patience(), async move { inner.send_packed_commands(all, 0, many).await }).await
     }
     /// A script; one that the server has forgotten is sent along.

@@ -1,10 +1,19 @@
 //! The bare driver with our scripts: what a program could have at best, for the benchmark's other side. Not part of the library.
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "for our own benchmarks")]
-use crate::wire::{
-    reply::number,
-    scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, REFRESH, RELEASE, REMEMBER, RENEW, RESIZE, Script},
+use crate::{
+    RedisEngine,
+    config::Config,
+    error::Fault,
+    link::Link,
+    wire::{
+        key::Keys,
+        reply::number,
+        scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, REFRESH, RELEASE, REMEMBER, RENEW, RESIZE, Script},
+    },
 };
-use redis::{RedisResult, Value, aio::MultiplexedConnection};
+use fencelock_core::{Name, Result};
+use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection};
+use std::sync::Arc;
 
 /// All scripts: name, hash, text.
 pub fn scripts() -> Vec<(&'static str, String, &'static str)> {
@@ -27,17 +36,31 @@ pub fn scripts() -> Vec<(&'static str, String, &'static str)> {
 #[derive(Clone, Debug)]
 pub struct Raw {
     conn: MultiplexedConnection,
+    keys: Keys,
+    endpoint: Arc<str>,
+}
+/// How many commands this engine has sent.
+pub fn commands(engine: &RedisEngine) -> u64 {
+    engine.commands()
 }
 impl Raw {
-    pub async fn connect(url: &str) -> RedisResult<Self> {
-        let mut conn = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    pub async fn connect(url: &str) -> Result<Self> {
+        let config = Config::from_url(url)?;
+        let link = Link::new(&config)?;
+        let told = |e: RedisError| link.tell("connect", &Fault::Connect(e));
+        let mut conn = link.client().get_multiplexed_async_connection().await.map_err(told)?;
         for (_, _, text) in scripts() {
-            let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(&mut conn).await?;
+            let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(&mut conn).await.map_err(told)?;
         }
-        Ok(Self { conn })
+        Ok(Self { conn, keys: Keys::new(&config.namespace), endpoint: link.endpoint.clone() })
     }
     /// Takes a lock that is free and gives it back: the same bytes as the engine sends.
-    pub async fn pair(&mut self, key: &str, hold: &str, identity: &str) -> RedisResult<()> {
+    pub async fn pair(&mut self, name: &str, hold: &str, identity: &str) -> Result<()> {
+        let key = self.keys.key(&Name::new(name)?);
+        let pair = self.send(&key, hold, identity).await;
+        pair.map_err(|e| Fault::Redis(e).tell("lock", &self.endpoint))
+    }
+    async fn send(&mut self, key: &str, hold: &str, identity: &str) -> RedisResult<()> {
         let mut acquire = redis::cmd("EVALSHA");
         acquire.arg(&ACQUIRE.sha).arg(1).arg(key).arg("3600000").arg(hold).arg("mutex").arg("m").arg("1").arg("0");
         acquire.arg("30000000").arg("9007199254740991").arg("0").arg("1").arg("fl:%0").arg(identity);

@@ -5,8 +5,8 @@ use crate::{
     wire::{
         key::Keys,
         record::{Held, status},
-        reply::{Reply, text},
-        scripts::{REFRESH, RELEASE},
+        reply::{Reply, number, text},
+        scripts::{REFRESH, RELEASE, RENEW},
     },
 };
 use fencelock_core::{BootClock, Clock, Grant, HoldId, Identity, Lease, Moment, Name, Request, Status, Token};
@@ -301,6 +301,15 @@ impl Shared {
         let (hold, limit) = (hold.to_string(), self.link.patience().min(LEAVE));
         self.link.run_within(&conn, limit, &RELEASE, key, &[hold.as_bytes(), token.as_bytes()]).await
     }
+    /// The records of these stay for as long as they should; nothing else of them changes.
+    async fn keep(&self, conn: &Conn, holds: &[&(HoldId, Own)]) -> Result<(), Fault> {
+        let keys: Vec<String> = holds.iter().map(|(_, own)| self.keys.key(&own.name)).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let args = holds.iter().flat_map(|(hold, own)| [hold.to_string(), own.token.to_string(), "0".to_owned()]);
+        let args: Vec<String> = args.collect();
+        let args = args.iter().map(String::as_bytes);
+        self.link.eval(conn, self.link.patience(), &RENEW, &keys, args).await.map(drop)
+    }
     /// One lock, as it is now. It makes no record.
     pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {
         let mut all = redis::pipe();
@@ -313,12 +322,20 @@ impl Shared {
         status(name, fields, clock(time).ok_or(Fault::Answer)?).ok_or(Fault::Answer)
     }
     /// Which of these are not written any more, or not as ours. It ends with a read of each key, so a connection that tracks keys
-    /// goes on to hear of them.
+    /// goes on to hear of them. A record that somebody lets end too early is put right (SAFETY H3).
     pub(crate) async fn missing(&self, holds: &[(HoldId, Own)]) -> Result<Vec<HoldId>, Fault> {
         let conn = self.link.here().await?;
-        let mut all = redis::pipe();
+        let (mut ends, mut all) = (redis::pipe(), redis::pipe());
         for (hold, own) in holds {
-            all.cmd("HMGET").arg(self.keys.key(&own.name)).arg("o").arg(format!("h{hold}"));
+            let key = self.keys.key(&own.name);
+            ends.cmd("PTTL").arg(&key);
+            all.cmd("HMGET").arg(key).arg("o").arg(format!("h{hold}"));
+        }
+        let ends = self.link.commands(&conn, &ends).await?;
+        let early = |end: &Value| number(end).is_some_and(|ms| (0..self.link.least_kept()).contains(&ms));
+        let early: Vec<_> = holds.iter().zip(&ends).filter(|(_, end)| early(end)).map(|(hold, _)| hold).collect();
+        if !early.is_empty() {
+            self.keep(&conn, &early).await?;
         }
         let answers = self.link.commands(&conn, &all).await?;
         // A key of another type is not ours any more. Any other refusal says nothing of the hold.

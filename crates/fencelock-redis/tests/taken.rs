@@ -1,5 +1,5 @@
 //! A hold that somebody takes away is told at once, long before its next renewal (SAFETY G6); and what changes beside it is no loss.
-//! Planted to see them go red: no tracking; every change a loss.
+//! Planted to see them go red: no tracking; every change a loss; an end that is not looked at.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -47,6 +47,32 @@ fn by_whatever_hand() {
         operator.force_release("x", token).await.unwrap();
         assert_eq!(soon(lost).await, LossReason::TakenOver);
         in_time(began.elapsed(), "a forced release");
+    });
+}
+
+/// Somebody lets its record end early, or for ever less than a value may: it is put right before it ends.
+#[test]
+fn a_record_that_is_to_end_too_early_is_kept() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let (alone, shared) = (c.mutex("x").lock().await.unwrap(), c.rw_lock("r").read().await.unwrap());
+        tokio::time::sleep(250 * MS).await;
+        for _ in 0..3 {
+            for key in ["fl:x", "fl:r"] {
+                assert_eq!(server.ask(&["PEXPIRE", key, "400"]).unwrap(), ":1");
+            }
+            eventually("put right", || async {
+                let long = |key| server.ask(&["PTTL", key]).unwrap()[1..].parse::<i64>().unwrap() > 1_000_000;
+                long("fl:x") && long("fl:r")
+            })
+            .await;
+        }
+        alone.check().unwrap();
+        shared.check().unwrap();
+        assert_eq!(c.inspect("x").await.unwrap().holders[0].token, alone.token());
+        alone.release().await.unwrap();
+        shared.release().await.unwrap();
     });
 }
 

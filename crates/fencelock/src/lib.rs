@@ -22,12 +22,18 @@ pub use fencelock_core::*;
 /// The embedded engine.
 #[cfg(feature = "sqlite")]
 pub mod sqlite {
+    #[cfg(feature = "bench")]
+    #[doc(hidden)]
+    pub use fencelock_sqlite::raw;
     pub use fencelock_sqlite::{Config, SqliteEngine};
 }
 
 /// Redis.
 #[cfg(feature = "redis")]
 pub mod redis {
+    #[cfg(feature = "bench")]
+    #[doc(hidden)]
+    pub use fencelock_redis::raw;
     pub use fencelock_redis::{Config, RedisEngine, Tls};
 }
 

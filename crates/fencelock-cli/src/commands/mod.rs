@@ -1,5 +1,6 @@
 //! The commands, and what they share: which engine, and how to reach it.
 
+pub(crate) mod bench;
 mod hold;
 mod join;
 pub(crate) mod list;

@@ -17,6 +17,6 @@ if not (seen[2] or seen[5]) and (seen[3] or '0')=='0' and (seen[4] or '0')=='0' 
   else
     redis.call('HSET',K,'k',kind,'f',string.format('%d',token),'o',o)
   end
-  redis.call('PEXPIRE',K,math.ceil(math.max(ttl,token-now)/1000)+keep)
+  redis.call('PEXPIRE',K,string.format('%d',math.ceil(math.max(ttl,token-now)/1000)+keep))
   return {1,token,now,0}
 end

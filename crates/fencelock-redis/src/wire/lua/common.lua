@@ -1,6 +1,6 @@
 -- What every script goes on with that is not through yet. `K` the record, `now` the server's time in µs, `keep` for how long an
--- idle record stays, in ms. `s` is the record as it was read: o (who holds it alone), n m y (who share it: sum, first end,
--- longest ttl), q b t (the queue: how many, first and next place), k c f v (kind, size, last token, value).
+-- idle record stays, in ms. `s` is the record as it was read: o (who holds it alone), n m y l (who share it: sum, first end,
+-- shortest ttl, who came last), q b t (the queue: how many, first and next place), k c f v (kind, size, last token, value).
 local call,s=redis.call,nil
 -- A waiter that gives no sign for so long is dead; one that was handed the lock has so long to confirm (SAFETY G2, H2).
 local ALIVE,CONFIRM=3000000,1750000
@@ -14,9 +14,9 @@ local function text(r)
   return r.hold..' '..pack(r.token)..' '..pack(r.e)..' '..pack(r.l)..' '..pack(r.a)..' '..r.take..' '..r.i
 end
 local function load()
-  local v=call('HMGET',K,'k','c','f','o','n','m','y','q','b','t','v')
+  local v=call('HMGET',K,'k','c','f','o','n','m','y','q','b','t','v','l')
   s={k=v[1],c=tonumber(v[2]),f=tonumber(v[3]) or 0,o=v[4] and holder(v[4]),n=tonumber(v[5]) or 0,m=tonumber(v[6]) or 0,
-     y=tonumber(v[7]) or 0,q=tonumber(v[8]) or 0,b=tonumber(v[9]) or 0,t=tonumber(v[10]) or 0,v=v[11]}
+     y=tonumber(v[7]) or 0,q=tonumber(v[8]) or 0,b=tonumber(v[9]) or 0,t=tonumber(v[10]) or 0,v=v[11],l=v[12]}
 end
 -- The record stays for longer than anything in it may last (SAFETY H3), and until the clock has passed its last token: the next one is
 -- made of the clock alone. A value stays for ever.
@@ -38,7 +38,8 @@ local function leave(place,hold)
     call('HSET',K,'q',s.q)
   end
 end
--- Who is over goes. Nobody is asked before the first of them can be over (SAFETY H3), or the clock has gone back (H4).
+-- Who is over goes. Nobody is asked before the first of them can be over (SAFETY H3), or the clock has gone back (H4): without that
+-- the first end is never further away than the shortest ttl.
 local function settle()
   if s.o then
     if s.o.e>now+s.o.l then
@@ -62,10 +63,10 @@ local function settle()
         if r.e<=now then
           call('HDEL',K,all[x])
         else
-          if s.n==0 then s.m=r.e end
+          if s.n==0 then s.m=r.e s.y=r.l end
           s.n=s.n+r.take
           s.m=math.min(s.m,r.e)
-          s.y=math.max(s.y,r.l)
+          s.y=math.min(s.y,r.l)
         end
       end
     end
@@ -88,14 +89,32 @@ local function give(hold,claim,take,ttl,lease,floor,i)
     s.o=r
     call('HSET',K,'o',text(r),'f',pack(token))
   else
-    if s.n==0 then s.m=r.e s.y=0 end
+    if s.n==0 then s.m=r.e s.y=ttl end
     s.n=s.n+take
     s.m=math.min(s.m,r.e)
-    s.y=math.max(s.y,ttl)
-    call('HSET',K,'h'..hold,text(r),'n',s.n,'m',pack(s.m),'y',pack(s.y),'f',pack(token))
+    s.y=math.min(s.y,ttl)
+    s.l=hold
+    call('HSET',K,'h'..hold,text(r),'n',s.n,'m',pack(s.m),'y',pack(s.y),'f',pack(token),'l',hold)
   end
   stay(ttl)
   return token
+end
+-- Whether a waiter hears that its turn has come. Who listens to a pattern hears of everybody's and waits for none, so they do not
+-- count (SAFETY H1); without the right to ask that they do.
+local function hears(channel,hold)
+  local there=redis.pcall('PUBSUB','NUMSUB',channel)
+  return there[2]~=0 and call('PUBLISH',channel,hold..' '..K)>0
+end
+-- Whether the first of all, which does not hear, has been passed for longer than a dead one counts as living, and was seen lately:
+-- so it lives, and finds the lock in time with its next sign of life. Without this it never gets a lock that others hear of.
+local function is_due(hold,alive)
+  local who,since=string.match(call('HGET',K,'p') or '','^(%S+) (%d+)$')
+  since=tonumber(since)
+  if who~=hold or since>now then
+    call('HSET',K,'p',hold..' '..pack(now))
+    return false
+  end
+  return now-since>ALIVE and alive-now>ALIVE/2
 end
 -- Hands over to the first for as long as it fits. `me` is the one who asks: it hears of it by the answer.
 -- Invariant (SAFETY H1): who does not hear of it keeps its place. Who does has left the queue and holds for as long as it has to
@@ -119,7 +138,7 @@ local function promote(me)
       elseif hold==me then
         leave(at,hold)
         mine=give(hold,claim,take,ttl,ttl,floor,i)
-      elseif call('PUBLISH',channel,hold..' '..K)>0 then
+      elseif hears(channel,hold) or front and is_due(hold,alive) then
         leave(at,hold)
         give(hold,claim,take,ttl,math.min(ttl,CONFIRM),floor,i)
       else
@@ -136,8 +155,15 @@ end
 local function someone()
   local r,claim=s.o,s.k=='rw_lock' and 'w' or 'm'
   if not r and s.n>0 then
-    local found=call('HSCAN',K,0,'MATCH','h*','COUNT',32)[2]
-    r,claim=found[2] and holder(found[2]),s.k=='rw_lock' and 'r' or 'p'
+    local h=s.l and call('HGET',K,'h'..s.l)
+    -- The last that came has gone. Among many waiters the others are looked for in another part each time, and the one found is kept.
+    for _,from in ipairs({0,now%65536}) do
+      if h then break end
+      local found=call('HSCAN',K,from,'MATCH','h*','COUNT',64)[2]
+      h=found[2]
+      if h then redis.pcall('HSET',K,'l',string.sub(found[1],2)) end
+    end
+    r,claim=h and holder(h),s.k=='rw_lock' and 'r' or 'p'
   end
   return r and {r.hold,claim,r.take,s.c or 0,r.token,r.i,now-r.a,r.e-now} or {}
 end
@@ -171,10 +197,6 @@ local function find(hold,ttl)
     r.e=math.max(r.e,now+ttl)
     r.l=math.max(r.l,ttl)
     call('HSET',K,field,text(r))
-    if field~='o' and r.l>s.y then
-      s.y=r.l
-      shared()
-    end
     stay(ttl)
     return {1,r.token,now,now-r.a}
   end

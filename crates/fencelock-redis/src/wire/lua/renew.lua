@@ -7,7 +7,7 @@ local now=time[1]*1000000+time[2]
 local out={}
 for n,K in ipairs(KEYS) do
   local hold,token,ttl=ARGV[3*n-1],ARGV[3*n],tonumber(ARGV[3*n+1])
-  local v=redis.pcall('HMGET',K,'o','h'..hold,'v','y')
+  local v=redis.pcall('HMGET',K,'o','h'..hold,'v')
   if v.err then
     out[n]=string.find(v.err,'WRONGTYPE',1,true) and 0 or -1
   else
@@ -15,18 +15,18 @@ for n,K in ipairs(KEYS) do
     local field,h='o',ours(v[1])
     if not h then field,h='h'..hold,ours(v[2]) end
     out[n]=0
-    if h then
-      local who,e,l,rest=string.match(h,'^(%S+ %d+) (%d+) (%d+) (.*)$')
+    local who,e,l,rest=string.match(h or '','^(%S+ %d+) (%d+) (%d+) (.*)$')
+    if who then
       l=math.max(tonumber(l),ttl)
       e=math.min(tonumber(e),now+l)
       if e>now then
         e=math.max(e,now+ttl)
         -- Without memory, say, nobody knows of this one, and of no other.
-        local set=redis.pcall('HSET',K,field,string.format('%s %d %d %s',who,e,l,rest))
+        local new=string.format('%s %d %d %s',who,e,l,rest)
+        local set=new~=h and redis.pcall('HSET',K,field,new)
         out[n]=type(set)=='table' and set.err and -1 or 1
-        if field~='o' and l>(tonumber(v[4]) or 0) then redis.pcall('HSET',K,'y',string.format('%d',l)) end
-        local ms=math.ceil(ttl/1000)+keep
-        if not v[3] and redis.call('PTTL',K)<ms-keep/2 then redis.call('PEXPIRE',K,ms) end
+        local ms=math.ceil((e-now)/1000)+keep
+        if not v[3] and redis.call('PTTL',K)<ms-keep/2 then redis.call('PEXPIRE',K,string.format('%d',ms)) end
       end
     end
     redis.pcall('HEXISTS',K,field)
