@@ -1,0 +1,87 @@
+//! The other side: the bare driver of each engine, with the statements that ours sends.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use fencelock::{Claim, Engine};
+
+use crate::exit::{self, Failure};
+
+/// How many commands an engine has sent so far, where they can be counted.
+pub(super) type Counter = Option<Box<dyn Fn() -> u64 + Send + Sync>>;
+
+/// The engine of a URL, once more.
+pub(super) async fn engine(url: &str, scheme: &str) -> Result<(Arc<dyn Engine>, Counter), Failure> {
+    Ok(match scheme {
+        "sqlite" => (Arc::new(fencelock::sqlite::SqliteEngine::from_url(url)?), None),
+        "redis" | "rediss" => {
+            let engine = Arc::new(fencelock::redis::RedisEngine::from_url(url).await?);
+            let counted = engine.clone();
+            (engine, Some(Box::new(move || fencelock::redis::raw::commands(&counted))))
+        }
+        _ => (Arc::new(fencelock::memory::MemoryEngine::new()), None),
+    })
+}
+
+/// The bare driver.
+#[derive(Clone)]
+pub(super) enum Rival {
+    Sqlite(std::path::PathBuf),
+    Redis(fencelock::redis::raw::Raw),
+}
+
+impl Rival {
+    /// `None`: there is no driver below the engine.
+    pub(super) async fn open(url: &str, scheme: &str) -> Result<Option<Self>, Failure> {
+        Ok(match scheme {
+            "sqlite" => Some(Self::Sqlite(fencelock::sqlite::Config::from_url(url)?.path)),
+            "redis" | "rediss" => Some(Self::Redis(fencelock::redis::raw::Raw::connect(url).await?)),
+            _ => None,
+        })
+    }
+
+    /// Pairs a second of so many tasks, each on a name of its own.
+    pub(super) async fn turn(&self, tasks: usize, span: Duration) -> Result<f64, Failure> {
+        match self {
+            // It has one writer: a thread of its own, and no other.
+            Self::Sqlite(path) => {
+                let mut raw = fencelock::sqlite::raw::Raw::open(path)?;
+                let work = move || {
+                    let (started, mut pairs) = (Instant::now(), 0_u64);
+                    while started.elapsed() < span {
+                        raw.pair("bench/raw", Claim::Mutex)
+                            .map_err(|e| Failure::new(exit::UNREACHABLE, e.to_string()))?;
+                        pairs += 1;
+                    }
+                    Ok(super::cases::rate(pairs, started.elapsed()))
+                };
+                tokio::task::spawn_blocking(work).await.map_err(Failure::bug)?
+            }
+            Self::Redis(raw) => {
+                let (started, pairs, failed) =
+                    (Instant::now(), Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+                let all: Vec<_> = (0..tasks)
+                    .map(|task| {
+                        let (mut raw, pairs, failed) = (raw.clone(), pairs.clone(), failed.clone());
+                        tokio::spawn(async move {
+                            let (name, mut hold) = (format!("bench/raw/{task}"), 0_u64);
+                            while started.elapsed() < span && !failed.load(Relaxed) {
+                                hold += 1;
+                                raw.pair(&name, &format!("{hold:032x}"), "bench 1 ")
+                                    .await
+                                    .inspect_err(|_| failed.store(true, Relaxed))?;
+                                pairs.fetch_add(1, Relaxed);
+                            }
+                            Ok::<_, fencelock::Error>(())
+                        })
+                    })
+                    .collect();
+                for one in all {
+                    one.await.map_err(Failure::bug)??;
+                }
+                Ok(super::cases::rate(pairs.load(Relaxed), started.elapsed()))
+            }
+        }
+    }
+}
