@@ -151,7 +151,7 @@ fn after_a_restart_without_data_the_next_hold_is_renewed_as_ever() {
 fn a_server_that_loads_its_data_is_waited_for() {
     let slow = ["--key-load-delay", "300", "--loading-process-events-interval-bytes", "1024"];
     let arguments = slow.into_iter().chain(["--enable-debug-command", "yes"]).map(str::to_owned).collect();
-    let server = Redis::with(RedisOptions { append_only: false, arguments });
+    let server = Redis::with(RedisOptions { arguments, ..RedisOptions::default() });
     runtime().block_on(async {
         let (a, b) = (client(&server.url()).await, client(&server.url()).await);
         let guard = a.mutex("held").ttl(30_000 * MS).lock().await.unwrap();

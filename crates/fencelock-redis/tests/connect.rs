@@ -57,7 +57,7 @@ fn encrypted_with_certificates_of_both_sides() {
         ("--tls-ca-cert-file", "ours.ca"),
     ];
     let files = files.into_iter().flat_map(|(flag, name)| [flag.to_owned(), word(name)]);
-    let _server = Redis::with(RedisOptions { append_only: false, arguments: arguments.chain(files).collect() });
+    let _server = Redis::with(RedisOptions { arguments: arguments.chain(files).collect(), ..RedisOptions::default() });
     let config = |host: &str, ca: Option<&str>, client: Option<&str>| {
         let mut config = Config::new(host, tls_port);
         let pair = |who: &str| (pki.file(&format!("{who}.client.crt")), pki.file(&format!("{who}.client.key")));

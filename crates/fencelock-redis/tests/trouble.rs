@@ -11,7 +11,7 @@ const SECRET: &str = "hunter2";
 
 fn with(arguments: &[&str]) -> Redis {
     let arguments = arguments.iter().map(|&argument| argument.to_owned()).collect();
-    Redis::with(RedisOptions { append_only: false, arguments })
+    Redis::with(RedisOptions { arguments, ..RedisOptions::default() })
 }
 async fn refused(url: &str) -> Error {
     let error = RedisEngine::from_url(url).await.unwrap_err();
@@ -37,7 +37,7 @@ fn no_server() {
 
 #[test]
 fn a_server_that_goes_away_and_comes_back() {
-    let server = Redis::with(RedisOptions { append_only: true, arguments: Vec::new() });
+    let server = Redis::with(RedisOptions { append_only: true, ..RedisOptions::default() });
     runtime().block_on(async {
         let c = client(&server.url()).await;
         let guard = c.mutex("held").ttl(30_000 * MS).lock().await.unwrap();

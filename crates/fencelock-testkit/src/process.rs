@@ -55,7 +55,12 @@ pub fn free_port() -> u16 {
 
 type Started = io::Result<Child>;
 /// Starts a program that dies with this process: its parent, to the kernel, is a thread that lives as long.
-pub(crate) fn spawn(program: &str, arguments: &[String], folder: &Path) -> Started {
+pub(crate) fn spawn(
+    program: &str,
+    arguments: &[String],
+    environment: impl IntoIterator<Item = (&'static str, PathBuf)>,
+    folder: &Path,
+) -> Started {
     static STARTER: OnceLock<Sender<(Command, Sender<Started>)>> = OnceLock::new();
     let starter = STARTER.get_or_init(|| {
         let (orders, inbox) = channel::<(Command, Sender<Started>)>();
@@ -64,7 +69,7 @@ pub(crate) fn spawn(program: &str, arguments: &[String], folder: &Path) -> Start
     });
     let log = std::fs::File::create(folder.join("log"))?;
     let mut command = Command::new("setpriv");
-    command.arg("--pdeathsig").arg("KILL").arg(program).args(arguments).current_dir(folder);
+    command.arg("--pdeathsig").arg("KILL").arg(program).args(arguments).envs(environment).current_dir(folder);
     command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let (reply, started) = channel();
     let gone = |_| io::Error::other("the thread that starts programs is gone");

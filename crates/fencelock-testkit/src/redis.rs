@@ -1,11 +1,14 @@
 //! A private redis-server.
-use crate::process::{Folder, free_port, signal, spawn};
+use crate::{
+    clock::WallClock,
+    process::{Folder, free_port, signal, spawn},
+};
 use rustix::process::Signal;
 use std::{
     io::{BufRead, BufReader, Write},
     net::TcpStream,
     process::Child,
-    sync::{Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -19,6 +22,8 @@ pub struct RedisOptions {
     pub append_only: bool,
     /// More arguments, as on its command line.
     pub arguments: Vec<String>,
+    /// Its wall clock, if that is not the machine's.
+    pub clock: Option<Arc<WallClock>>,
 }
 
 /// One server; it is killed, and its folder removed, when this is dropped.
@@ -109,7 +114,8 @@ impl Redis {
         arguments.extend(["--appendonly".to_owned(), on(self.options.append_only), "--appendfsync".to_owned()]);
         arguments.push("always".to_owned());
         arguments.extend(self.options.arguments.iter().cloned());
-        let started = spawn("redis-server", &arguments, self.folder.path())
+        let clock = self.options.clock.iter().flat_map(|clock| clock.environment());
+        let started = spawn("redis-server", &arguments, clock, self.folder.path())
             .unwrap_or_else(|e| panic!("redis-server: {e}; `cargo xtask test` installs it"));
         *child = Some(started);
     }
