@@ -1,7 +1,8 @@
 //! Servers for the tests: private ones, on loopback, on free ports, in folders of their own, and gone afterwards, also when the
-//! test is killed.
+//! test is killed. And [`processes`], for tests between several of them.
 mod clock;
 mod process;
+pub mod processes;
 mod redis;
 
 pub use clock::WallClock;

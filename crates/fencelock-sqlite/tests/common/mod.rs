@@ -1,5 +1,5 @@
 //! What the tests of this crate share.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, missing_docs, missing_debug_implementations, reason = "a test fails where it unwraps")]
 use fencelock_core::Client;
 use fencelock_sqlite::{Config, SqliteEngine};
@@ -9,15 +9,12 @@ use std::{
         Arc,
         atomic::{AtomicU32, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-pub const MS: Duration = Duration::from_millis(1);
+pub use fencelock_testkit::processes::{eventually, full};
 
-/// In full and with times judged, or at a tenth.
-pub fn full() -> bool {
-    std::env::var_os("FENCELOCK_PROVE").is_some_and(|v| v == "1")
-}
+pub const MS: Duration = Duration::from_millis(1);
 
 /// A folder of its own, gone afterwards.
 pub struct Folder(PathBuf);
@@ -67,13 +64,4 @@ pub fn client(database: &Path) -> Client {
 }
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
-}
-/// Waits for a condition, with a deadline.
-pub fn eventually(what: &str, within: Duration, mut yes: impl FnMut() -> bool) -> Duration {
-    let started = Instant::now();
-    while !yes() {
-        assert!(started.elapsed() < within, "{what}: not within {within:?}");
-        std::thread::sleep(MS);
-    }
-    started.elapsed()
 }

@@ -45,10 +45,10 @@ pub(crate) fn idle() {
         })
         .collect();
     let seconds = if full() { 20 } else { 4 };
-    let before: Vec<_> = waiters.iter().map(|w| cost(w.child.id())).collect();
+    let before: Vec<_> = waiters.iter().map(|w| cost(w.id())).collect();
     let started = now();
     eventually("some seconds pass", Duration::from_secs(60), || now() > started + seconds * 1_000_000_000);
-    let after: Vec<_> = waiters.iter().map(|w| cost(w.child.id())).collect();
+    let after: Vec<_> = waiters.iter().map(|w| cost(w.id())).collect();
     let switches = before.iter().zip(&after).map(|(b, a)| a.0 - b.0).max().unwrap();
     let busy: u64 = before.iter().zip(&after).map(|(b, a)| a.1 - b.1).sum();
     let part = Duration::from_nanos(busy).as_secs_f64() / seconds as f64;

@@ -5,7 +5,6 @@ use crate::{
     percentile, tenth,
     worker::{Worker, first_in, now, queued},
 };
-use rustix::process::Signal;
 use std::time::Duration;
 
 pub(crate) fn holder() {
@@ -16,12 +15,12 @@ pub(crate) fn holder() {
         let mut holder = Worker::hold(&folder.database(), "x", ttl);
         let (_, old) = holder.hear("held");
         stop(&folder, &holder);
-        let beat = folder.count(&format!("SELECT beat FROM fencelock_session WHERE pid = {}", holder.child.id()));
+        let beat = folder.count(&format!("SELECT beat FROM fencelock_session WHERE pid = {}", holder.id()));
         let mut next = Worker::hold(&folder.database(), "x", Duration::from_secs(30));
         let (held, new) = next.hear("held");
         assert!(new.parse::<i64>().unwrap() > old.parse().unwrap(), "the fence refuses the old holder");
         assert!(i64::try_from(held).unwrap() >= beat + 600_000_000, "not before its lease has run out");
-        let woken = holder.signal(Signal::CONT);
+        let woken = holder.wake();
         let (lost, _) = holder.hear("lost");
         told.push(Duration::from_nanos(lost.saturating_sub(woken)));
         holder.tell("check");
@@ -61,7 +60,7 @@ pub(crate) fn head_waiter() {
         let (held, _) = last.hear("held");
         later.push(Duration::from_nanos(held.saturating_sub(released)));
         // It woke at the tail of the queue.
-        head.signal(Signal::CONT);
+        head.wake();
         last.tell("release");
         last.hear("released true");
         head.hear("held");
@@ -82,22 +81,15 @@ pub(crate) fn stop(folder: &Folder, worker: &Worker) {
     let conn = rusqlite::Connection::open(folder.database()).unwrap();
     conn.busy_timeout(Duration::from_millis(20)).unwrap();
     loop {
-        worker.signal(Signal::STOP);
-        // Until then a thread of it may still take the lock, and stop with it.
-        eventually("stopped", Duration::from_secs(10), || is_stopped(worker.child.id()));
+        // Until it is, a thread of it may still take the lock, and stop with it.
+        worker.stop();
         if conn.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_ok() {
             return;
         }
-        worker.signal(Signal::CONT);
+        worker.wake();
         // It ends its transaction.
         while conn.execute_batch("BEGIN IMMEDIATE; ROLLBACK").is_err() {}
     }
-}
-/// Every thread of it.
-fn is_stopped(pid: u32) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten();
-    let stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
-    tasks.into_iter().all(|task| std::fs::read_to_string(task.path().join("stat")).is_ok_and(stopped))
 }
 pub(crate) fn inside_transaction() {
     let folder = Folder::new();

@@ -7,63 +7,14 @@ use crate::{
     full, tenth,
     worker::{Worker, now, queued},
 };
+use fencelock_testkit::processes::{self, Span, judge, longest, parse};
 use std::{fs, time::Duration};
 
-/// One hold: from, until, alone, permits, and how long it was waited for.
-struct Span {
-    start: u64,
-    end: u64,
-    alone: bool,
-    take: u64,
-    waited: u64,
-}
-fn parse(log: &str) -> Vec<Span> {
-    let line = |line: &str| {
-        let n: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
-        Span { start: n[0], end: n[1], alone: n[2] == 1, take: n[3], waited: n[4] }
-    };
-    log.lines().map(line).collect()
-}
-/// Processes that each run these claims; what they say they had, and what the counter of the exclusive ones says.
-fn run(folder: &Folder, name: &str, rounds: usize, seconds: u64, processes: &[&[&str]]) -> (Vec<Span>, u64) {
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let end = (now() + seconds * 1_000_000_000).to_string();
-    let worker = |(i, claims): (usize, &&[&str])| {
-        let (database, counter, log) = (path("locks.db"), path("counter"), path(&format!("log{i}")));
-        let rounds = rounds.to_string();
-        let words = ["spans", &database, name, &counter, &log, &rounds, &end];
-        Worker::start(&words.into_iter().chain(claims.iter().copied()).collect::<Vec<_>>())
-    };
-    let workers: Vec<_> = processes.iter().enumerate().map(worker).collect();
-    assert!(workers.into_iter().all(Worker::wait));
-    let logs = (0..processes.len()).map(|i| fs::read_to_string(path(&format!("log{i}"))).unwrap());
-    let counter = fs::read_to_string(path("counter")).unwrap_or_default().trim().parse().unwrap_or(0);
-    (logs.flat_map(|log| parse(&log)).collect(), counter)
-}
-/// The most permits, and the most holds, at any one moment. Nobody beside somebody who is alone.
-fn judge(spans: &[Span]) -> (u64, usize) {
-    // An end at the moment of a start comes first: they do not overlap.
-    let mut edges: Vec<(u64, bool, usize)> = Vec::new();
-    for (i, span) in spans.iter().enumerate() {
-        edges.extend([(span.start, true, i), (span.end.max(span.start + 1), false, i)]);
-    }
-    edges.sort_unstable();
-    let (mut inside, mut most, mut crowd) = (Vec::<usize>::new(), 0, 0);
-    for (_, enters, i) in edges {
-        if !enters {
-            inside.retain(|other| *other != i);
-            continue;
-        }
-        inside.push(i);
-        let alone = inside.iter().any(|i| spans[*i].alone);
-        assert!(!alone || inside.len() == 1, "{} beside somebody who is alone", inside.len() - 1);
-        most = most.max(inside.iter().map(|i| spans[*i].take).sum());
-        crowd = crowd.max(inside.len());
-    }
-    (most, crowd)
-}
-fn longest(spans: &[Span], of: impl Fn(&Span) -> bool) -> Duration {
-    Duration::from_nanos(spans.iter().filter(|span| of(span)).map(|span| span.waited).max().unwrap_or(0))
+/// Processes that each run these claims.
+pub(crate) fn run(folder: &Folder, name: &str, rounds: usize, seconds: u64, processes: &[&[&str]]) -> (Vec<Span>, u64) {
+    let database = folder.database();
+    let start = |_, words: &[&str]| Worker::start(&[&["spans", database.to_str().unwrap()], words].concat());
+    processes::run(folder.path(), name, rounds, seconds, processes, start)
 }
 
 pub(crate) fn readers_and_writers() {
@@ -110,7 +61,7 @@ pub(crate) fn downgrades() {
             let status = client.inspect("x").await.unwrap();
             assert_eq!((status.holders.len(), status.holders[0].token), (1, token), "the token stays");
             reader.check().unwrap();
-            spans.push(Span { start, end: now(), alone: false, take: 0, waited: 0 });
+            spans.push(Span { start, end: now(), alone: false, take: 0, waited: 0, token: 0 });
             reader.release().await.unwrap();
         }
         fs::write(path("log.stop"), "").unwrap();

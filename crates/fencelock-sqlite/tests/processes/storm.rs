@@ -4,33 +4,20 @@
 use crate::{
     bar,
     common::{Folder, eventually, runtime},
+    spans::run,
     tenth,
-    worker::Worker,
 };
-use std::{fs, time::Duration};
+use fencelock_testkit::processes::{judge, tokens_rise};
+use std::time::Duration;
 
 pub(crate) fn exclusion() {
     let (folder, processes, rounds) = (Folder::new(), 16, tenth(200));
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let (database, counter, each) = (path("locks.db"), path("counter"), rounds.to_string());
-    let workers: Vec<_> = (0..processes)
-        .map(|i| Worker::start(&["count", &database, "x", &counter, &path(&format!("log{i}")), &each]))
-        .collect();
-    assert!(workers.into_iter().all(Worker::wait));
-    assert_eq!(fs::read_to_string(&counter).unwrap(), (processes * rounds).to_string());
-    judge((0..processes).map(|i| fs::read_to_string(path(&format!("log{i}"))).unwrap()));
+    let (spans, counter) = run(&folder, "x", rounds, 600, &[&["mutex"][..]; 16]);
+    assert_eq!((spans.len(), counter), (processes * rounds, (processes * rounds) as u64));
+    judge(&spans);
+    tokens_rise(&spans);
     let exact = format!("{} of {}, 0 overlaps, tokens rise", processes * rounds, processes * rounds);
     bar("exclusion: 16 processes of the library", exact, "exact, 0 overlaps", true);
-}
-/// Lines of `start end token`: intervals never overlap, and tokens strictly rise in their order.
-fn judge(logs: impl Iterator<Item = String>) {
-    let parse = |line: &str| -> Vec<u64> { line.split(' ').map(|n| n.parse().unwrap()).collect() };
-    let mut all: Vec<Vec<u64>> = logs.flat_map(|log| log.lines().map(parse).collect::<Vec<_>>()).collect();
-    all.sort_unstable();
-    for pair in all.windows(2) {
-        assert!(pair[0][1] <= pair[1][0], "two holders at once: {pair:?}");
-        assert!(pair[0][2] < pair[1][2], "tokens do not rise: {pair:?}");
-    }
 }
 
 pub(crate) fn cancels() {

@@ -1,0 +1,157 @@
+//! What a worker does, whatever the engine.
+use super::{now, say};
+use fencelock_core::{Claim, Client, Guard, Held, Result, SharedGuard};
+use std::{
+    fs,
+    ops::Deref,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+/// Plays a part: its name, the store's address, and the rest. False: it is none of these.
+///
+/// * `hold ADDRESS NAME TTL_MS CLAIM AT_LEAST_MS`: says when it holds and when it loses, and obeys its standard input: `check`,
+///   `downgrade`, `release`.
+/// * `spans ADDRESS NAME COUNTER LOG ROUNDS END_NS CLAIM…`: see [`record`]; each claim is a task.
+/// * `loop ADDRESS NAME END_NS`: takes a mutex again and again; says how often, the longest wait in µs, and the most ahead of it.
+pub async fn play(client: Client, words: &[String]) -> bool {
+    let word = |i: usize| words[i].as_str();
+    let number = |i: usize| word(i).parse::<u64>().unwrap();
+    match word(0) {
+        "hold" => {
+            say("waiting");
+            let (ttl, least) = (Duration::from_millis(number(3)), Duration::from_millis(number(5)));
+            let guard = Any::claim(&client, word(2), claim(word(4)), ttl, least).await.unwrap();
+            say(&format!("held {}", guard.token()));
+            let lost = guard.lost();
+            tokio::spawn(async move { say(&format!("lost {:?}", lost.await)) });
+            obey(guard).await;
+        }
+        "spans" => record(words[7..].iter().map(|what| (client.clone(), what.as_str())), words).await,
+        "loop" => {
+            let (mut grants, mut longest, mut ahead) = (0u64, Duration::ZERO, 0);
+            while now() < number(3) {
+                let asked = Instant::now();
+                let mut wait = std::pin::pin!(client.mutex(word(2)).lock());
+                let guard = std::future::poll_fn(|cx| {
+                    let ready = wait.as_mut().poll(cx);
+                    ahead = ahead.max(wait.blocked_by().and_then(|busy| busy.ahead).unwrap_or(0));
+                    ready
+                });
+                let guard = guard.await.unwrap();
+                longest = longest.max(asked.elapsed());
+                grants += 1;
+                guard.release().await.unwrap();
+            }
+            say(&format!("{grants} {} {ahead}", longest.as_micros()));
+        }
+        _ => return false,
+    }
+    true
+}
+async fn obey(mut guard: Any) {
+    let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tx.send(line))));
+    while let Some(line) = rx.recv().await {
+        match line.as_str() {
+            "check" => say(&format!("checked {}", guard.is_valid())),
+            "downgrade" => {
+                let Any::Alone(writer) = guard else { panic!("no writer") };
+                guard = Any::Shared(writer.downgrade().await.unwrap());
+                say("downgraded");
+            }
+            "release" => {
+                let answer = guard.release().await;
+                return say(&format!("released {}", answer.is_ok()));
+            }
+            other => panic!("no such order: {other}"),
+        }
+    }
+}
+
+/// Each of these takes its claim again and again and writes down from when to when it held, as lines for
+/// [`parse`](super::parse). Who is alone adds one to the counter, a file, as nobody could beside somebody else. Until all rounds
+/// are done, the end has come, or there is a file `LOG.stop`. The words are those of `spans`.
+pub async fn record(claims: impl IntoIterator<Item = (Client, &str)>, words: &[String]) {
+    let task = |(client, what): (Client, &str)| tokio::spawn(spans(client, words.to_vec(), claim(what)));
+    let tasks: Vec<_> = claims.into_iter().map(task).collect();
+    let mut log = String::new();
+    for task in tasks {
+        log.push_str(&task.await.unwrap());
+    }
+    fs::write(&words[4], log).unwrap();
+}
+async fn spans(client: Client, words: Vec<String>, claim: Claim) -> String {
+    let number = |i: usize| words[i].parse::<u64>().unwrap();
+    let mut log = String::new();
+    for _ in 0..number(5) {
+        let asked = now();
+        if asked >= number(6) || Path::new(&format!("{}.stop", words[4])).exists() {
+            break;
+        }
+        let guard = Any::claim(&client, &words[2], claim, Duration::from_secs(30), Duration::ZERO).await.unwrap();
+        let start = now();
+        if claim.is_exclusive() {
+            let n: u64 = fs::read_to_string(&words[3]).unwrap_or_default().trim().parse().unwrap_or(0);
+            tokio::task::yield_now().await;
+            fs::write(&words[3], (n + 1).to_string()).unwrap();
+        } else {
+            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
+        }
+        guard.check().unwrap();
+        let (end, alone, take) = (now(), u8::from(claim.is_exclusive()), claim.take());
+        log.push_str(&format!("{start} {end} {alone} {take} {} {}\n", start - asked, guard.token()));
+        guard.release().await.unwrap();
+    }
+    log
+}
+/// `mutex`, `read`, `write`, or `2/5`.
+fn claim(what: &str) -> Claim {
+    match what {
+        "mutex" => Claim::Mutex,
+        "read" => Claim::Read,
+        "write" => Claim::Write,
+        permits => {
+            let (take, of) = permits.split_once('/').unwrap();
+            Claim::Permits { take: take.parse().unwrap(), of: of.parse().unwrap() }
+        }
+    }
+}
+enum Any {
+    Alone(Guard),
+    Shared(SharedGuard),
+}
+impl Any {
+    async fn claim(client: &Client, name: &str, claim: Claim, ttl: Duration, least: Duration) -> Result<Self> {
+        let rw_lock = || client.rw_lock(name).ttl(ttl).at_least(least);
+        Ok(match claim {
+            Claim::Read => Self::Shared(rw_lock().read().await?),
+            Claim::Write => Self::Alone(rw_lock().write().await?),
+            Claim::Permits { take, of } => {
+                Self::Shared(client.semaphore(name, of).ttl(ttl).at_least(least).acquire(take).await?)
+            }
+            _ => Self::Alone(client.mutex(name).ttl(ttl).at_least(least).lock().await?),
+        })
+    }
+    fn token(&self) -> i64 {
+        match self {
+            Self::Alone(guard) => guard.token().get(),
+            Self::Shared(_) => 0,
+        }
+    }
+    async fn release(self) -> Result<()> {
+        match self {
+            Self::Alone(guard) => guard.release().await,
+            Self::Shared(guard) => guard.release().await,
+        }
+    }
+}
+impl Deref for Any {
+    type Target = Held;
+    fn deref(&self) -> &Held {
+        match self {
+            Self::Alone(guard) => guard,
+            Self::Shared(guard) => guard,
+        }
+    }
+}
