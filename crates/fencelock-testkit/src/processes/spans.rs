@@ -30,7 +30,7 @@ pub fn parse(log: &str) -> Vec<Span> {
 /// the words of the n-th. What they say they had, and what the counter of those who are alone says.
 ///
 /// # Panics
-/// One of them failed.
+/// One of them failed, or is stuck.
 pub fn run(
     folder: &Path,
     name: &str,
@@ -48,8 +48,9 @@ pub fn run(
     };
     let workers: Vec<_> = processes.iter().enumerate().map(worker).collect();
     // All of them are waited for: what one could still write is not judged half-way.
-    let ended: Vec<bool> = workers.into_iter().map(Worker::wait).collect();
-    assert!(ended.iter().all(|well| *well), "a worker failed: {ended:?}");
+    let deadline = Worker::deadline();
+    let ended: Vec<bool> = workers.into_iter().map(|worker| worker.wait_until(deadline)).collect();
+    assert!(ended.iter().all(|well| *well), "a worker failed or is stuck: {ended:?}");
     let logs = (0..processes.len()).map(|i| fs::read_to_string(path(&format!("log{i}"))).unwrap());
     let counter = fs::read_to_string(counter).unwrap_or_default().trim().parse().unwrap_or(0);
     (logs.flat_map(|log| parse(&log)).collect(), counter)

@@ -1,5 +1,5 @@
 //! A worker: how a test starts it, hears it, and kills or stops it; how it speaks.
-use super::eventually;
+use super::{eventually, full};
 use fencelock_core::{BootClock, Clock};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -8,7 +8,8 @@ use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 /// For so long a word of a worker is waited for.
@@ -40,7 +41,7 @@ impl Worker {
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
         let (tx, lines) = mpsc::channel();
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             BufReader::new(output).lines().map_while(Result::ok).for_each(|line| {
                 let _ = tx.send(line);
             })
@@ -120,10 +121,22 @@ impl Worker {
     pub fn wake(&self) -> u64 {
         self.signal(Signal::CONT)
     }
-    /// Until it ends by itself; whether it succeeded.
-    pub fn wait(mut self) -> bool {
+    /// Until it ends by itself; whether it succeeded. One that is stuck did not.
+    pub fn wait(self) -> bool {
+        self.wait_until(Self::deadline())
+    }
+    pub(super) fn deadline() -> Instant {
+        Instant::now() + Duration::from_secs(if full() { 900 } else { 120 })
+    }
+    pub(super) fn wait_until(mut self, deadline: Instant) -> bool {
         self.input = None;
-        self.child.wait().unwrap().success()
+        loop {
+            match self.child.try_wait().unwrap() {
+                Some(status) => return status.success(),
+                None if Instant::now() >= deadline => return false,
+                None => thread::sleep(Duration::from_millis(1)),
+            }
+        }
     }
 }
 impl Drop for Worker {
