@@ -132,6 +132,23 @@ fn a_caller_who_is_not_polled_keeps_nobody_from_connecting() {
     });
 }
 
+/// Each of them gives up before a connection has come about.
+#[test]
+fn who_is_always_in_a_hurry_is_connected_in_the_end() {
+    let server = Redis::start();
+    let (proxy, url) = proxied(&server);
+    runtime().block_on(async {
+        let c = client(&url).await;
+        // One way: a lock takes two of them, and a connection more than four.
+        proxy.delay(40 * MS);
+        proxy.cut();
+        let started = Instant::now();
+        while !matches!(c.mutex("x").try_lock_for(120 * MS).await, Ok(Ok(_))) {
+            assert!(started.elapsed() < LONG, "never connected");
+        }
+    });
+}
+
 /// A host that takes connections and says nothing: everybody is told within the time for one, not one after the other.
 #[test]
 fn many_who_wait_for_a_silent_server_are_told_together() {
