@@ -1,10 +1,11 @@
 //! What the tests of this crate share.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, missing_docs, missing_debug_implementations, reason = "a test fails where it unwraps")]
 use fencelock_conformance::proxy::{Proxy, Trouble, resp};
 use fencelock_core::Client;
 use fencelock_redis::{Config, RedisEngine, raw::scripts};
 use fencelock_testkit::Redis;
+pub use fencelock_testkit::processes::full;
 use std::{
     sync::{
         Arc,
@@ -16,10 +17,6 @@ use std::{
 pub const MS: Duration = Duration::from_millis(1);
 pub const LONG: Duration = Duration::from_secs(10);
 
-/// In full and with times judged, or at a tenth.
-pub fn full() -> bool {
-    std::env::var_os("FENCELOCK_PROVE").is_some_and(|v| v == "1")
-}
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 }

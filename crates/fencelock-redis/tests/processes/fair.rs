@@ -1,0 +1,56 @@
+//! Planted to see them go red: the second of the queue served before the first (and 68 grants to 1, at the bar alone); no hand-over
+//! (3.3 s, at the bar alone).
+use crate::scene::Scene;
+use fencelock_testkit::processes::{bar, full, now, tenth};
+use std::time::Duration;
+
+pub(crate) fn starvation() {
+    let scene = Scene::new();
+    let seconds = if full() { 30 } else { 4 };
+    let end = (now() + (seconds + 1) * 1_000_000_000).to_string();
+    let mut workers: Vec<_> = (0..16).map(|n| scene.start(n, "loop", &["x", &end])).collect();
+    let (mut counts, mut longest) = (Vec::new(), Duration::ZERO);
+    for worker in &mut workers {
+        let said = worker.hear("").1;
+        let numbers: Vec<u64> = said.split(' ').map(|n| n.parse().unwrap()).collect();
+        counts.push(numbers[0]);
+        longest = longest.max(Duration::from_micros(numbers[1]));
+    }
+    let (least, most) = (counts.iter().min().unwrap(), counts.iter().max().unwrap());
+    assert!(*least > 0, "somebody starved: {counts:?}");
+    assert!(longest < Duration::from_secs(10), "somebody starved: {longest:?}");
+    bar(
+        "Redis: 16 processes on one lock: most grants to least",
+        format!("{most} : {least} in {seconds} s"),
+        "<= 2 : 1",
+        *most <= 2 * least,
+    );
+    bar("Redis: the longest wait among them", format!("{longest:?}"), "<= 1 s", longest <= Duration::from_secs(1));
+}
+
+/// Without faults the order of the grants is that of the queue, exactly.
+pub(crate) fn order() {
+    let (scene, ttl) = (Scene::new(), Duration::from_secs(30));
+    let (rounds, waiters) = (tenth(50), 8);
+    for round in 0..rounds {
+        let name = format!("x{round}");
+        let mut holder = scene.hold(round, &name, ttl);
+        holder.hear("held");
+        let mut queue: Vec<_> = (0..waiters)
+            .map(|n| {
+                let mut waiter = scene.hold(n, &name, ttl);
+                scene.queued(&name, n + 1);
+                // As soon as it has it.
+                waiter.tell("release");
+                waiter
+            })
+            .collect();
+        holder.tell("release");
+        holder.hear("released true");
+        let tokens: Vec<i64> = queue.iter_mut().map(|waiter| waiter.hear("held").1.parse().unwrap()).collect();
+        assert!(tokens.is_sorted(), "in the order of the queue the tokens are {tokens:?}");
+        queue.iter_mut().for_each(|waiter| drop(waiter.hear("released true")));
+    }
+    let figure = format!("{} of {}", rounds * waiters, rounds * waiters);
+    bar("Redis: grants in the order of the queue, 8 waiters", figure, "all", true);
+}

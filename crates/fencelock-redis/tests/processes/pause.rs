@@ -1,0 +1,88 @@
+//! Planted to see them go red: a release that compares nothing (nobody holds any more); a hand-over for the whole lease, without a
+//! time to confirm (30 s); an acquire that ignores the holder.
+use crate::scene::Scene;
+use fencelock_testkit::processes::{bar, now, percentile, tenth};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+pub(crate) fn holder() {
+    let (scene, ttl) = (Scene::new(), 600 * MS);
+    let mut told = Vec::new();
+    for n in 0..tenth(50) {
+        let name = format!("x{n}");
+        let mut holder = scene.hold(n, &name, ttl);
+        let (_, old) = holder.hear("held");
+        // In the midst of its renewals, the odd one before there was any.
+        std::thread::sleep(Duration::from_micros(fastrand::u64(0..250_000)));
+        holder.stop();
+        let lease_end = scene.lease_end(&name);
+        let mut next = scene.hold(n + 1, &name, Duration::from_secs(30));
+        let (_, new) = next.hear("held");
+        let (old, new): (i64, i64) = (old.parse().unwrap(), new.parse().unwrap());
+        assert!(new > old, "the fence refuses the old holder");
+        // A token is the server's time in µs when it was given.
+        assert!(new >= lease_end, "{} us before the lease was over", lease_end - new);
+        let woken = holder.wake();
+        let (lost, _) = holder.hear("lost");
+        told.push(Duration::from_nanos(lost.saturating_sub(woken)));
+        holder.tell("check");
+        holder.hear("checked false");
+        // Nothing that the late holder does revives it, and its release frees nobody else's.
+        holder.tell("release");
+        holder.hear("released false");
+        assert!(holder.wait());
+        assert_eq!(scene.status(&name).holders.first().map(|holder| holder.token.get()), Some(new));
+        next.tell("check");
+        next.hear("checked true");
+        next.tell("release");
+        next.hear("released true");
+    }
+    let worst = percentile(&mut told, 1.0);
+    assert!(worst < Duration::from_secs(10), "told late: {worst:?}");
+    let p99 = percentile(&mut told, 0.99);
+    let figure = format!("{p99:?} of {}", told.len());
+    bar("Redis: lost() after SIGCONT, p99", figure, "<= 100 ms", p99 <= 100 * MS);
+}
+
+pub(crate) fn head_waiter() {
+    let (scene, ttl) = (Scene::new(), 30_000 * MS);
+    let mut passed = Vec::new();
+    for batch in 0..tenth(10) {
+        // Several at a time: they wait more than they work.
+        let started = (0..4).map(|n| {
+            let name = format!("x{batch}/{n}");
+            let mut holder = scene.hold(n, &name, ttl);
+            holder.hear("held");
+            let head = scene.hold(n + 1, &name, ttl);
+            scene.queued(&name, 1);
+            let next = scene.hold(n + 2, &name, ttl);
+            scene.queued(&name, 2);
+            head.stop();
+            holder.tell("release");
+            (name, holder.hear("released true").0, head, next)
+        });
+        for (name, released, mut head, mut next) in started.collect::<Vec<_>>() {
+            let (held, first) = next.hear("held");
+            passed.push(Duration::from_nanos(held.saturating_sub(released)));
+            // What it heard while it was stopped is over: it queues anew, and gets in when it is its turn.
+            head.wake();
+            scene.queued(&name, 1);
+            next.tell("check");
+            next.hear("checked true");
+            assert!(head.is_silent(), "it holds beside the other one");
+            let asked = now();
+            next.tell("release");
+            next.hear("released true");
+            let (held, second) = head.hear("held");
+            assert!(held >= asked, "it was in before the other one was out");
+            assert!(second.parse::<i64>().unwrap() > first.parse().unwrap());
+            head.tell("release");
+            head.hear("released true");
+        }
+    }
+    let slowest = percentile(&mut passed, 1.0);
+    assert!(slowest < Duration::from_secs(10), "stuck: {slowest:?}");
+    let figure = format!("{slowest:?} of {}", passed.len());
+    bar("Redis: past a stopped head waiter, slowest", figure, "<= 3.5 s", slowest <= 3_500 * MS);
+}
