@@ -12,6 +12,7 @@ use crate::{
     },
 };
 use fencelock_core::{Name, Result};
+use futures_util::StreamExt;
 use redis::{RedisError, RedisResult, Value, aio::MultiplexedConnection};
 use std::sync::Arc;
 
@@ -74,4 +75,51 @@ impl Raw {
 }
 fn refused() -> redis::RedisError {
     (redis::ErrorKind::UnexpectedReturnType, "no answer of this script").into()
+}
+
+/// The four messages of a hand-over and nothing else: release, push, confirm, reply. It gives no sign of life and watches nothing.
+#[allow(missing_debug_implementations, reason = "for our own benchmarks")]
+pub struct RawQueue {
+    raw: Raw,
+    pushes: redis::aio::PubSubStream,
+    channel: String,
+    last: u128,
+}
+impl RawQueue {
+    pub async fn connect(url: &str) -> Result<Self> {
+        let config = Config::from_url(url)?;
+        let link = Link::new(&config)?;
+        let told = |e: RedisError| link.tell("connect", &Fault::Connect(e));
+        let raw = Raw::connect(url).await?;
+        let client = u128::from(std::process::id()) << 64;
+        let channel = raw.keys.channel(client);
+        let (mut sink, pushes) = link.client().get_async_pubsub().await.map_err(told)?.split();
+        sink.subscribe(&channel).await.map_err(told)?;
+        Ok(Self { raw, pushes, channel, last: client })
+    }
+    /// Waits for the lock; the number of the hold, and its token.
+    pub async fn lock(&mut self, name: &str) -> RedisResult<(String, i64)> {
+        self.last += 1;
+        let (hold, key) = (format!("{:032x}", self.last), self.raw.keys.key(&Name::new(name).map_err(|_| refused())?));
+        let mut acquire = redis::cmd("EVALSHA");
+        acquire.arg(&ACQUIRE.sha).arg(1).arg(&key).arg("3600000").arg(&hold).arg("mutex").arg("m").arg("1").arg("0");
+        acquire.arg("30000000").arg("9007199254740991").arg("0").arg("1").arg(&self.channel).arg("host 1 ");
+        let mut answer = self.raw.conn.send_packed_command(&acquire).await?;
+        loop {
+            let Value::Array(parts) = &answer else { return Err(refused()) };
+            if parts.first().and_then(number) == Some(1) {
+                return parts.get(1).and_then(number).map(|token| (hold, token)).ok_or_else(refused);
+            }
+            let _ = tokio::time::timeout(std::time::Duration::from_secs(1), self.pushes.next()).await;
+            let mut refresh = redis::cmd("EVALSHA");
+            refresh.arg(&REFRESH.sha).arg(1).arg(&key).arg("3600000").arg(&hold).arg("30000000");
+            answer = self.raw.conn.send_packed_command(&refresh).await?;
+        }
+    }
+    pub async fn release(&mut self, name: &str, hold: &str, token: i64) -> RedisResult<()> {
+        let key = self.raw.keys.key(&Name::new(name).map_err(|_| refused())?);
+        let mut release = redis::cmd("EVALSHA");
+        release.arg(&RELEASE.sha).arg(1).arg(key).arg("3600000").arg(hold).arg(token);
+        self.raw.conn.send_packed_command(&release).await.map(drop)
+    }
 }
