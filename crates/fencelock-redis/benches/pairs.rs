@@ -25,6 +25,7 @@ fn main() {
     }
     compare(1, "not pinned");
     compare(16, "one connection");
+    peers();
     server_cost();
     let me = std::env::current_exe().unwrap();
     let status = Command::new("taskset").args(["-c", "1"]).arg(me).arg("pinned").status().unwrap();
@@ -78,6 +79,72 @@ fn compare(tasks: usize, place: &str) {
         if judged { ">= 0.9" } else { "reported" },
         if ratio >= 0.9 || !judged { "ok" } else { "MISSED" }
     );
+}
+/// What others give in the same run: rslock, and the SET NX of a service's own code.
+fn peers() {
+    const TASKS: usize = 16;
+    let server = Redis::start();
+    let runtime = runtime(TASKS);
+    runtime.block_on(async {
+        let engine = RedisEngine::from_url(&server.url()).await.unwrap();
+        let client = Client::builder(Arc::new(engine)).build().unwrap();
+        let ours = run(TASKS, |task| {
+            let lock = client.mutex(format!("ours{task}"));
+            move || {
+                let lock = lock.clone();
+                async move { lock.lock().await.unwrap().release().await.unwrap() }
+            }
+        });
+        let ours = ours.await;
+        let manager = rslock::LockManager::new(vec![server.url()]);
+        let rslock = run(TASKS, |task| {
+            let (manager, name) = (manager.clone(), format!("rslock{task}"));
+            move || {
+                let (manager, name) = (manager.clone(), name.clone());
+                async move {
+                    let lock = manager.lock(name.as_str(), Duration::from_secs(30)).await.unwrap();
+                    manager.unlock(&lock).await;
+                }
+            }
+        });
+        let rslock = rslock.await;
+        let plain = Plain::connect(&server.url()).await;
+        let plain = run(TASKS, |task| {
+            let (plain, name, mut n) = (plain.clone(), format!("plain{task}"), 0u64);
+            move || {
+                n += 1;
+                let (mut plain, name, value) = (plain.clone(), name.clone(), format!("{n:032x}"));
+                async move { plain.pair(&name, &value).await }
+            }
+        });
+        let plain = plain.await;
+        for (who, rate) in [("rslock", rslock), ("SET NX and compare-and-delete", plain)] {
+            println!(
+                "MEASURED | Redis pairs, {TASKS} tasks, {who} | {rate:.0} pairs/s, ours {ours:.0} in the same run | reported | ok"
+            );
+        }
+    });
+}
+/// No queue, no token, no renewal, no word of a loss.
+#[derive(Clone)]
+struct Plain {
+    conn: redis::aio::MultiplexedConnection,
+    delete: redis::Script,
+}
+impl Plain {
+    async fn connect(url: &str) -> Self {
+        let conn = redis::Client::open(url).unwrap().get_multiplexed_async_connection().await.unwrap();
+        let delete = "if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) else return 0 end";
+        Self { conn, delete: redis::Script::new(delete) }
+    }
+    async fn pair(&mut self, name: &str, value: &str) {
+        let mut set = redis::cmd("SET");
+        let set: Option<String> =
+            set.arg(name).arg(value).arg("NX").arg("PX").arg(30_000).query_async(&mut self.conn).await.unwrap();
+        assert!(set.is_some());
+        let gone: i64 = self.delete.key(name).arg(value).invoke_async(&mut self.conn).await.unwrap();
+        assert_eq!(gone, 1);
+    }
 }
 async fn run<F, W, P>(tasks: usize, work: F) -> f64
 where

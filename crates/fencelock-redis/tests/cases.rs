@@ -250,3 +250,39 @@ fn who_waits_idle_says_no_more_than_a_word_a_second() {
         }
     });
 }
+
+/// Server time of a script so far, in µs each, since the last time.
+fn cost_of_a_script(server: &Redis) -> f64 {
+    let text = "local i=redis.call('INFO','commandstats') redis.call('CONFIG','RESETSTAT') \
+                return string.match(i,'cmdstat_evalsha:.-usec_per_call=([%d.]+)')";
+    server.ask(&["EVAL", text, "0"]).unwrap().parse().unwrap_or_default()
+}
+
+#[test]
+fn a_reader_beside_a_thousand_costs_about_what_one_beside_one_does() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let lock = c.rw_lock("x").ttl(30_000 * MS);
+        let mut held = vec![lock.read().await.unwrap()];
+        let mut costs = Vec::new();
+        for beside in [1, 1_000] {
+            while held.len() < beside {
+                held.push(lock.read().await.unwrap());
+            }
+            cost_of_a_script(&server);
+            for _ in 0..300 {
+                lock.read().await.unwrap().release().await.unwrap();
+            }
+            costs.push(cost_of_a_script(&server));
+        }
+        let ratio = costs[1] / costs[0];
+        // Walking all of them would be a hundred times as much.
+        assert!(costs[0] > 0.0 && ratio < if full() { 2.0 } else { 10.0 }, "{costs:?}");
+        println!(
+            "MEASURED | a reader's script beside 1,000 others on Redis, to one beside one | {ratio:.2} ({:.1} to {:.1} µs) | <= 2 | {}",
+            costs[1], costs[0],
+            if ratio <= 2.0 { "ok" } else { "MISSED" }
+        );
+    });
+}

@@ -20,7 +20,7 @@ impl Family for Single {
     }
     fn start(&self) -> Box<dyn Fixture> {
         let arguments = ["--maxclients", "4000"].map(str::to_owned).to_vec();
-        let server = Redis::with(RedisOptions { append_only: true, arguments });
+        let server = Redis::with(RedisOptions { append_only: true, arguments, ..RedisOptions::default() });
         let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), resp);
         Box::new(Store { server, proxy })
     }
