@@ -18,7 +18,6 @@ fn positive(row: &Value, fields: &[&str]) {
     }
 }
 
-// Planted: the ratio turned round; the commands of the bare driver counted, too; a case left out.
 #[test]
 fn every_engine_is_measured_beside_its_driver() {
     let server = Redis::start();

@@ -1,6 +1,4 @@
 //! What the suites of the peers ask of Redis alone, and what nobody asks (the conformance suite's catalogue names them).
-//!
-//! Planted to see them go red: a hash of another text; a listener for each waiter, and one that never rests; LOADING told at once.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

@@ -1,7 +1,7 @@
 //! How connections come about: encrypted, late, denied, and waited for by somebody who is not polled.
 //!
-//! Planted to see them go red: connecting in the caller's own future; certificates not looked at; a refused subscription tried for
-//! ever; an identity that the last one to connect shortens.
+//! Seen red before the client was mended: connecting in the caller's own future; certificates not looked at; a refused subscription
+//! tried for ever; an identity that the last one to connect shortens.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

@@ -114,7 +114,6 @@ pub(super) fn html(endpoint: &str, rows: &[Row]) -> String {
 mod tests {
     use super::*;
 
-    // Planted: `skip_serializing_if` left out at one field.
     #[test]
     fn what_does_not_apply_is_left_out() {
         let row =
