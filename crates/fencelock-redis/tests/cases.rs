@@ -1,4 +1,6 @@
 //! What the suites of the peers ask of Redis alone, and what nobody asks (the conformance suite's catalogue names them).
+//!
+//! Planted to see it go red: LOADING told at once.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

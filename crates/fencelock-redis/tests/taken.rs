@@ -1,5 +1,5 @@
 //! A hold that somebody takes away is told at once, long before its next renewal (SAFETY G6); and what changes beside it is no loss.
-//! Planted to see them go red: no tracking; every change a loss.
+//! Planted to see them go red: no tracking; every change a loss; an end that is not looked at.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

@@ -232,6 +232,7 @@ fn percentile(all: &mut [u64], p: f64) -> Option<u64> {
 mod tests {
     use super::*;
 
+    // Planted: the index one too high.
     #[test]
     fn percentiles_of_few_and_of_none() {
         assert_eq!(percentile(&mut [], 0.5), None);
