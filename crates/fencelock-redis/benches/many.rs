@@ -99,7 +99,7 @@ pub(crate) fn held(n: usize, ttl: Duration, span: Duration) {
             assert!(Instant::now() < deadline, "{} are left", c.held());
             tokio::time::sleep(10 * MS).await;
         }
-        c.shutdown(LONG).await.unwrap();
+        c.shutdown(6 * LONG).await.unwrap();
     });
 }
 
@@ -129,7 +129,7 @@ pub(crate) fn names(n: usize) {
             task.await.unwrap();
         }
         assert_eq!(c.held(), 0);
-        c.shutdown(LONG).await.unwrap();
+        c.shutdown(6 * LONG).await.unwrap();
         let began = Instant::now();
         // Expired keys go when the server comes to them.
         let deadline = began + 6 * LONG;
