@@ -1,12 +1,12 @@
 //! `cargo xtask test`: from a machine with only Rust to every test's result.
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, target_dir};
 use crate::manifest::members;
 use crate::steps::{Steps, output, run as run_command};
 use crate::{oldest, packages, simulate};
 use std::fs;
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -54,25 +54,29 @@ fn replay(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// `cargo test` only builds them: here each runs to its end, with a default database of its own.
+/// `cargo test` only builds them: here each runs to its end, with a default database of its own. Built together, with the
+/// features of the workspace: `cargo run` would choose those of each package, and build all below it again.
 fn examples(root: &Path) -> Result<(), String> {
-    let state = root.join("target").join("tmp").join("examples");
+    let target = target_dir(root);
+    let state = target.join("tmp").join("examples");
     fs::create_dir_all(&state).map_err(|error| format!("{}: {error}", state.display()))?;
-    for (package, name) in all_examples(root)? {
-        let arguments = ["run", "--quiet", "--package", &package, "--all-features", "--example", &name];
-        run_command(cargo(root, arguments).env("XDG_STATE_HOME", &state).env_remove("FENCELOCK_URL"))?;
+    run_command(&mut cargo(root, ["build", "--quiet", "--workspace", "--all-features", "--examples"]))?;
+    let all = all_examples(root)?;
+    if let Some(twice) = all.windows(2).find(|two| two[0] == two[1]) {
+        return Err(format!("two examples are named {}: one would be built over the other", twice[0]));
+    }
+    for name in all {
+        let mut example = Command::new(target.join("debug").join("examples").join(name));
+        run_command(example.current_dir(root).env("XDG_STATE_HOME", &state).env_remove("FENCELOCK_URL"))?;
     }
     Ok(())
 }
-/// Those of the root are the command line's, the others their crate's.
-fn all_examples(root: &Path) -> Result<Vec<(String, String)>, String> {
-    let mut folders = vec![("fencelock-cli".to_owned(), root.join("examples"))];
-    folders.extend(members(root)?.into_iter().map(|(package, folder, _)| (package, folder.join("examples"))));
-    let mut all = Vec::new();
-    for (package, folder) in folders {
-        let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-        all.extend(entries.filter_map(|path| Some((package.clone(), example(&path)?))));
-    }
+/// Those of the root and of each crate.
+fn all_examples(root: &Path) -> Result<Vec<String>, String> {
+    let mut folders = vec![root.join("examples")];
+    folders.extend(members(root)?.into_iter().map(|(_, folder, _)| folder.join("examples")));
+    let entries = folders.iter().filter_map(|folder| fs::read_dir(folder).ok()).flatten().flatten();
+    let mut all: Vec<_> = entries.filter_map(|entry| example(&entry.path())).collect();
     all.sort();
     if all.is_empty() { Err("there is no example".to_owned()) } else { Ok(all) }
 }

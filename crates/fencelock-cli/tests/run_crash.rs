@@ -5,11 +5,12 @@ mod common;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::bars::{bar, p99, tenth};
+use common::bars::p99;
 use common::{
     BEATS, NEXT, Place, Running, code_of, end_of, granted, kill, lives, minder_of, moment, now_micros, pid_of, start,
     until,
 };
+use fencelock_testkit::processes::{bar, tenth};
 use rustix::process::Signal;
 
 /// A lease whose end would be told as stuck: what comes before it is not its doing.

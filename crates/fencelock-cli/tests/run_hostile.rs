@@ -169,7 +169,7 @@ fn a_job_that_closes_all_it_inherited() {
     let job = r#"trap "" TERM; for fd in /proc/$$/fd/*; do n=${fd##*/}; [ $n -gt 2 ] && eval "exec $n<&-"; done
 ls /proc/$$/fd > $D/fds; exec 9<> <(:); echo $$ > $D/job
 while :; do echo "$$ $EPOCHREALTIME" >> $D/beats; read -t 0.005 -u 9; done"#;
-    for _ in 0..common::bars::tenth(50) {
+    for _ in 0..fencelock_testkit::processes::tenth(50) {
         place.clear();
         let mut holder = start(place.run(&["--ttl", "60s"], job).stderr(Stdio::null()));
         place.line("job");

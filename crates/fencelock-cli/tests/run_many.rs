@@ -2,10 +2,11 @@
 
 mod common;
 
+use fencelock_testkit::processes::{bar, percentile, tenth};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::bars::{bar, p99, percentile, tenth};
+use common::bars::p99;
 use common::{NEXT, Place, Running, binary, done, kill, minder_of, pid_of, start, until};
 use rustix::process::Signal;
 

@@ -10,10 +10,10 @@ mod common;
 
 use std::process::{Command, Stdio};
 
-use common::bars::tenth;
 use common::{
     BEATS, NEXT, Place, Running, binary, code_of, done, end_of, finish, granted, kill, lives, pid_of, start, until,
 };
+use fencelock_testkit::processes::tenth;
 use rustix::process::Signal;
 use serde_json::Value;
 

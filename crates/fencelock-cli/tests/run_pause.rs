@@ -5,11 +5,12 @@ mod common;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::bars::{bar, p99, tenth};
+use common::bars::p99;
 use common::{
     BEATS, NEXT, Place, Running, code_of, end_of, finish, granted, kill, minder_of, now_micros, pid_of, start, stop,
     stop_wrapper, until,
 };
+use fencelock_testkit::processes::{bar, tenth};
 use rustix::process::Signal;
 
 fn holder(place: &Place, job: &str) -> Running {

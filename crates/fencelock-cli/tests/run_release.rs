@@ -5,8 +5,9 @@ mod common;
 use std::process::Stdio;
 use std::time::Duration;
 
-use common::bars::{p99, tenth};
+use common::bars::p99;
 use common::{BEATS, NEXT, Place, code_of, end_of, finish, granted, kill, minder_of, now_micros, pid_of, start};
+use fencelock_testkit::processes::tenth;
 use rustix::process::Signal;
 
 /// From the next one's start to the end of the old wrapper, which comes after the last process of its job.

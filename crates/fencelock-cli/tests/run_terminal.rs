@@ -2,9 +2,9 @@
 
 mod common;
 
-use common::bars::{bar, tenth};
 use common::pty::Shell;
 use common::{BEATS, NEXT, Place, end_of, granted, lives, start, until};
+use fencelock_testkit::processes::{bar, tenth};
 
 // Planted: the job in a group of its own, so that it stops at its first read.
 #[test]

@@ -6,7 +6,7 @@ pub mod common;
 use common::*;
 use fencelock_core::{Client, Guard};
 use fencelock_redis::Config;
-use fencelock_testkit::Redis;
+use fencelock_testkit::{Redis, processes::bar};
 use std::{
     io::{BufRead, BufReader, Write},
     net::TcpStream,
@@ -22,17 +22,9 @@ fn main() {
     held(100_000, 30_000 * MS, 120_000 * MS);
     names(1_000_000);
 }
-fn bar(what: &str, figure: impl std::fmt::Display, limit: &str, ok: bool) {
-    println!("\nMEASURED | {what} | {figure} | {limit} | {}", if ok { "ok" } else { "MISSED" });
-}
 /// Time on a processor of this process so far.
 fn cpu() -> Duration {
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-    let nanos = tasks.filter_map(|task| {
-        let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;
-        text.split_whitespace().next()?.parse::<u64>().ok()
-    });
-    Duration::from_nanos(nanos.sum())
+    rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime).try_into().unwrap()
 }
 /// Another client's round trips, until it is told to end: how long the slowest of a hundred took.
 fn pings(port: u16, end: Arc<AtomicBool>) -> std::thread::JoinHandle<Duration> {

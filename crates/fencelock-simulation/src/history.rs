@@ -53,6 +53,12 @@ pub(crate) struct Terms {
     pub(crate) max_hold: Option<Nanos>,
     pub(crate) session: bool,
 }
+impl Terms {
+    /// The longest that an extension asks for.
+    pub(crate) fn longest(&self) -> Nanos {
+        self.ttl * 3 / 2
+    }
+}
 /// What a write of a cell was told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Written {

@@ -33,7 +33,8 @@ fn main() {
         ("large_requests_do_not_starve", spans::weights),
         ("nobody_starves", fair::starvation),
         ("first_come_first_served", fair::order),
-        ("no_wake_up_is_lost_while_subscriptions_are_cut", cuts::wake_ups),
+        ("no_wake_up_is_lost_while_subscriptions_are_cut", cuts::wake_ups_of_32),
+        ("no_wake_up_of_256_is_lost_while_subscriptions_are_cut", cuts::wake_ups_of_256),
         ("cut_connections_lose_no_hold", cuts::holds),
     ]);
 }

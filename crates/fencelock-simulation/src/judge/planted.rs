@@ -207,6 +207,17 @@ fn wake_nobody_in_the_way() {
     };
     got(4_500 * MS).is_right();
     got(6 * SEC).breaks("WAKE");
+    // It was cut off, so nobody could give back what an extension has made longer than its lease: half as long again, at the most.
+    let extended = |how, at| {
+        let story = Story::new(Sort::Mutex).has(SEC, 0, 1, MUTEX, 100).asked(2 * SEC, 1, 2, MUTEX);
+        let story = story.at(9 * SEC, WORLD, What::Began { fault: Fault::Cut, who: 0 }).at(10 * SEC, 0, how);
+        let story = story.told(11 * SEC, 0, 1, 11 * SEC).got(at, 1, 2, MUTEX, 101).released(at + SEC, 1, 2);
+        story.at(60 * SEC, WORLD, What::Ended { fault: Fault::Cut, who: 0 })
+    };
+    let (ok, no) = (What::Extended { part: 1, ok: true }, What::Extended { part: 1, ok: false });
+    [ok, no].into_iter().for_each(|how| extended(how, 27 * SEC).is_right());
+    extended(no, 31 * SEC).breaks("WAKE");
+    extended(What::Wrote { part: 1, accepted: true }, 27 * SEC).breaks("WAKE");
     // Who never gets in has waited too long as well.
     let never = Story::new(Sort::Mutex).asked(SEC, 0, 1, MUTEX).at(600 * SEC, WORLD, What::Calm);
     never.at(700 * SEC, WORLD, What::Stuck { tasks: 1 }).breaks("WAKE");

@@ -94,7 +94,9 @@ fn busy(record: &Record<'_>, name: u8) -> Vec<Span> {
 }
 /// When the store has nothing of it any more.
 fn gone(record: &Record<'_>, held: &Held) -> Nanos {
-    let (ttl, trip) = (held.terms.ttl, record.trip());
+    // An extension asks for up to so much, and may have come to the store though its answer did not come back.
+    let ttl = if held.extended { held.terms.longest() } else { held.terms.ttl };
+    let trip = record.trip();
     let killed = record.killed(held.client).unwrap_or(NEVER);
     let lease = |from: Nanos| from.saturating_add(ttl + ttl / 20 + SEC);
     // It is not given back before.

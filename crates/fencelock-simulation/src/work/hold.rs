@@ -84,7 +84,7 @@ impl Worker {
                 return self.stop(grip, part);
             }
             if errand.terms.fixed && self.rng.u8(0..4) == 0 {
-                let d = between(&mut self.rng, errand.terms.ttl / 2, errand.terms.ttl * 3 / 2).max(SEC / 10);
+                let d = between(&mut self.rng, errand.terms.ttl / 2, errand.terms.longest()).max(SEC / 10);
                 let ok = grip.extend(duration(d)).await.is_ok();
                 self.log(What::Extended { part, ok });
             }

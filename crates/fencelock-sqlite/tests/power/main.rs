@@ -15,8 +15,8 @@ mod judge;
 mod point;
 mod worker;
 
+use fencelock_testkit::processes::{bar, full, trials};
 use judge::Figures;
-use libtest_mimic::{Arguments, Failed, Trial};
 use point::{Point, Seen, Shim};
 use std::{
     sync::{
@@ -32,29 +32,11 @@ fn main() {
     if words.get(1).is_some_and(|word| word == "worker") {
         return worker::main(&words[2..]);
     }
-    let trial = |name: &str, run: fn()| {
-        Trial::test(name, move || {
-            run();
-            Ok::<(), Failed>(())
-        })
-    };
-    let mut args = Arguments::from_args();
-    args.test_threads = Some(1);
-    let trials = vec![
-        trial("what_a_cut_may_leave_of_a_file", torn),
-        trial("tokens_rise_over_power_cuts", points),
-        trial("a_disk_that_lies_is_seen", control),
-    ];
-    libtest_mimic::run(&args, trials).exit();
-}
-/// In full, or at a tenth.
-fn full() -> bool {
-    std::env::var_os("FENCELOCK_PROVE").is_some_and(|v| v == "1")
-}
-/// A bar: printed always, judged in full runs.
-fn bar(what: &str, figure: impl std::fmt::Display, limit: &str, ok: bool) {
-    println!("\nMEASURED | {what} | {figure} | {limit} | {}", if ok { "ok" } else { "MISSED" });
-    assert!(ok || !full(), "{what}: {figure}, the bar is {limit}");
+    trials(&[
+        ("what_a_cut_may_leave_of_a_file", torn),
+        ("tokens_rise_over_power_cuts", points),
+        ("a_disk_that_lies_is_seen", control),
+    ])
 }
 
 fn points() {
