@@ -35,7 +35,7 @@ pub struct Config {
     pub namespace: String,
     /// The ttl of holds that do not say their own.
     pub ttl: Duration,
-    /// How long the record of a lock that nobody uses is kept. Its tokens go on rising afterwards, by the server's clock.
+    /// How long the record of a lock that nobody uses is kept, half of it at least. Its tokens go on rising afterwards, by the server's clock.
     pub retention: Duration,
     /// Speak the newer protocol, by which the server tells that a lock was taken away. Off: for servers before 6.0 and proxies.
     pub resp3: bool,

@@ -5,7 +5,7 @@
 mod common;
 use common::*;
 use fencelock_core::ErrorKind;
-use fencelock_redis::raw::scripts;
+use fencelock_redis::{Config, raw::scripts};
 use fencelock_testkit::{Redis, RedisOptions};
 use std::{
     pin::Pin,
@@ -25,6 +25,31 @@ fn a_script_s_hash_is_the_server_s() {
     for (name, sha, text) in scripts() {
         assert_eq!(server.ask(&["SCRIPT", "LOAD", text]).unwrap(), sha, "{name}");
     }
+}
+
+/// The key outlasts what it tells of, and is not told so by every grant: that would be half of what a grant writes to the log of the
+/// server and to its copies.
+#[test]
+fn a_record_stays_for_long_enough() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let mut config = Config::new("127.0.0.1", server.port());
+        config.retention = 2_000 * MS;
+        let lock = client_with(config).await.mutex("x").ttl(1_000 * MS);
+        let text = "return string.match(redis.call('INFO','commandstats'),'cmdstat_pexpire:calls=(%d+)') or '0'";
+        let expiries = || server.ask(&["EVAL", text, "0"]).unwrap().parse::<u32>().unwrap();
+        let (began, before, mut grants) = (Instant::now(), expiries(), 0);
+        while began.elapsed() < 3_000 * MS {
+            let guard = lock.lock().await.unwrap();
+            let left: u64 = server.ask(&["PTTL", "fl:x"]).unwrap()[1..].parse().unwrap();
+            assert!(left + 2 >= guard.remaining().as_millis() as u64 + 1_000, "{left} ms left of {:?}", guard.remaining());
+            guard.release().await.unwrap();
+            grants += 1;
+            tokio::time::sleep(5 * MS).await;
+        }
+        let expiries = expiries() - before;
+        assert!(expiries * 10 < grants, "{expiries} of {grants} grants");
+    });
 }
 
 #[test]
