@@ -42,7 +42,11 @@ fn a_record_stays_for_long_enough() {
         while began.elapsed() < 3_000 * MS {
             let guard = lock.lock().await.unwrap();
             let left: u64 = server.ask(&["PTTL", "fl:x"]).unwrap()[1..].parse().unwrap();
-            assert!(left + 2 >= guard.remaining().as_millis() as u64 + 1_000, "{left} ms left of {:?}", guard.remaining());
+            assert!(
+                left + 2 >= guard.remaining().as_millis() as u64 + 1_000,
+                "{left} ms left of {:?}",
+                guard.remaining()
+            );
             guard.release().await.unwrap();
             grants += 1;
             tokio::time::sleep(5 * MS).await;
