@@ -109,6 +109,10 @@ fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Optio
         () if words.contains("max number of clients") => {
             new(ErrorKind::Unreachable, "the server has as many clients as it takes").hint("raise maxclients")
         }
+        () if words.contains("db index is out of range") => {
+            new(ErrorKind::InvalidConfig, "the server has no database of this number")
+                .hint("give a smaller one in the URL, or raise `databases` in the server's configuration")
+        }
         () if is("32 bits") => new(ErrorKind::Unsupported, "the server is one of 32 bits, which cuts times and tokens")
             .hint("give one that is built for 64 bits"),
         () if is("MOVED") || is("CROSSSLOT") => {

@@ -36,6 +36,14 @@ fn no_server() {
 }
 
 #[test]
+fn no_such_database() {
+    let server = Redis::start();
+    let error = runtime().block_on(RedisEngine::from_url(&format!("{}/99", server.url()))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(error.to_string().contains("/99"), "{error}");
+}
+
+#[test]
 fn a_server_that_goes_away_and_comes_back() {
     let server = Redis::with(RedisOptions { append_only: true, ..RedisOptions::default() });
     runtime().block_on(async {
