@@ -1,4 +1,4 @@
-//! A server's wall clock, set by the test: a library that is loaded before all others.
+//! A process' wall clock, set by the test: a library that is loaded before all others.
 use std::{
     fs::File,
     os::unix::fs::FileExt,
@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-/// The clock of the servers that are started with it; right until it is stepped.
+/// The clock of the processes that are started with it; right until it is stepped.
 #[derive(Debug)]
 pub struct WallClock {
     folder: PathBuf,
@@ -39,7 +39,7 @@ impl WallClock {
         clock.set(0);
         clock
     }
-    /// What a server is started with.
+    /// What a process is started with.
     pub(crate) fn environment(&self) -> [(&'static str, PathBuf); 2] {
         [("LD_PRELOAD", self.folder.join("clock.so")), ("FENCELOCK_CLOCK", self.folder.join("offset"))]
     }

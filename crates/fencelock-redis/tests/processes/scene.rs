@@ -2,7 +2,7 @@
 use crate::common::{client, runtime};
 use fencelock_core::{Client, Status};
 use fencelock_testkit::{
-    Folder, Redis,
+    Folder, Redis, WallClock,
     processes::{Worker, eventually},
 };
 use std::time::Duration;
@@ -12,18 +12,31 @@ pub(crate) struct Scene {
     pub(crate) folder: Folder,
     pub(crate) runtime: tokio::runtime::Runtime,
     pub(crate) client: Client,
+    clocks: Vec<WallClock>,
 }
 impl Scene {
     pub(crate) fn new() -> Self {
         let (server, runtime) = (Redis::start(), runtime());
         let client = runtime.block_on(client(&server.url()));
-        Self { server, folder: Folder::new("processes"), runtime, client }
+        Self { server, folder: Folder::new("processes"), runtime, client, clocks: Vec::new() }
+    }
+    /// Of three workers one has a clock that is 11 minutes ahead, and one that is as much behind.
+    pub(crate) fn with_wrong_clocks() -> Self {
+        let clock = |forward| {
+            let clock = WallClock::new();
+            clock.step(Duration::from_secs(660), forward);
+            clock
+        };
+        let scene = Self { clocks: vec![clock(true), clock(false)], ..Self::new() };
+        let walls: Vec<i64> = (0..3).map(|n| scene.start(n, "wall", &[]).hear("").1.parse().unwrap()).collect();
+        assert!(walls[0] - walls[2] > 600 && walls[2] - walls[1] > 600, "{walls:?}");
+        scene
     }
     /// The n-th worker: every other one on a runtime with two threads, one of four speaks the older protocol.
     pub(crate) fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker {
         let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
         let url = self.server.url() + if n % 4 == 3 { "?protocol=resp2" } else { "" };
-        Worker::start(&[&[flavour, role, &url], words].concat())
+        Worker::start_by(self.clocks.get(n % 3), &[&[flavour, role, &url], words].concat())
     }
     /// It waits, or holds already, until it is told otherwise.
     pub(crate) fn claim(&self, n: usize, name: &str, claim: &str, ttl: Duration) -> Worker {

@@ -13,13 +13,13 @@ fn run(scene: &Scene, rounds: usize, seconds: u64, processes: &[&[&str]]) -> (Ve
 }
 
 pub(crate) fn exclusion() {
-    let (scene, rounds) = (Scene::new(), tenth(1_000));
+    let (scene, rounds) = (Scene::with_wrong_clocks(), tenth(1_000));
     let (spans, counter) = run(&scene, rounds, 600, &[&["mutex"][..]; 12]);
     assert_eq!((spans.len(), counter), (12 * rounds, 12 * rounds as u64));
     judge(&spans);
     tokens_rise(&spans);
     let exact = format!("{counter} of {counter}, 0 overlaps, tokens rise");
-    bar("Redis: exclusion: 12 processes, two runtimes, two protocols", exact, "exact, 0 overlaps", true);
+    bar("Redis: exclusion: 12 processes, two runtimes, two protocols, three clocks", exact, "exact, 0 overlaps", true);
 }
 
 pub(crate) fn readers_and_writers() {
@@ -52,7 +52,7 @@ pub(crate) fn readers_and_writers() {
 }
 
 pub(crate) fn downgrades() {
-    let (scene, rounds) = (Scene::new(), tenth(1_000));
+    let (scene, rounds) = (Scene::with_wrong_clocks(), tenth(1_000));
     let path = |name: &str| scene.folder.path().join(name).to_str().unwrap().to_owned();
     let lock = scene.client.rw_lock("x");
     let (mut worker, mut spans) = (None, Vec::new());

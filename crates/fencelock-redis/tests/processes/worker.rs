@@ -2,7 +2,7 @@
 use crate::common::client;
 use fencelock_core::Client;
 use fencelock_testkit::processes::{play, record, say};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::runtime::Builder;
 
 /// `FLAVOUR ROLE URL …`: on a runtime with two threads (`two`), or on the caller's own (`one`).
@@ -43,6 +43,8 @@ async fn work(words: &[String]) {
             tokio::task::spawn_blocking(|| std::io::stdin().lines().next()).await.unwrap();
             assert_eq!(client.held(), 0);
         }
+        // wall URL: what its wall clock shows, in seconds.
+        "wall" => say(&SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().to_string()),
         other => assert!(play(client(&words[1]).await, words).await, "no such worker: {other}"),
     }
 }

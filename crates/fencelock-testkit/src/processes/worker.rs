@@ -1,5 +1,6 @@
 //! A worker: how a test starts it, hears it, and kills or stops it; how it speaks.
 use super::{eventually, full};
+use crate::WallClock;
 use fencelock_core::{BootClock, Clock};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
@@ -36,7 +37,12 @@ pub struct Worker {
 impl Worker {
     /// Starts one that is told these words.
     pub fn start<W: AsRef<OsStr>>(words: &[W]) -> Self {
+        Self::start_by(None, words)
+    }
+    /// As [`start`](Self::start); its wall clock is this one.
+    pub fn start_by<W: AsRef<OsStr>>(clock: Option<&WallClock>, words: &[W]) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
+        command.envs(clock.map(WallClock::environment).into_iter().flatten());
         command.arg("worker").args(words).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take(), child.stdout.take().unwrap());
