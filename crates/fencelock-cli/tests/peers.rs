@@ -36,7 +36,7 @@ fn after_an_interrupt_of_the_waiter_and_of_the_holder_a_third_is_in() {
     assert_eq!(code_of(end_of(&mut first)), 130);
     let _third = holder(&place, "third");
     let other = place.line("third");
-    assert!(begun.elapsed() < Duration::from_secs(1), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(key.len() > 32 && key != other, "{key} {other}");
     assert_eq!(place.read("blocked"), "");
 }
