@@ -45,7 +45,7 @@ struct Connection {
     mute: Arc<AtomicBool>,
 }
 struct Shared {
-    upstream: SocketAddr,
+    upstream: Mutex<SocketAddr>,
     framing: Framing,
     rule: Mutex<Arc<Rule>>,
     open: Mutex<Vec<Connection>>,
@@ -65,6 +65,7 @@ impl Proxy {
     /// No port of loopback is free.
     pub fn start(upstream: SocketAddr, framing: Framing) -> Self {
         let (listener, address) = listener();
+        let upstream = Mutex::new(upstream);
         let (rule, open, seen) = (Mutex::new(calm()), Mutex::default(), Mutex::default());
         let (silent, delay, ended) = Default::default();
         let shared = Arc::new(Shared { upstream, framing, rule, open, seen, silent, delay, ended });
@@ -82,6 +83,10 @@ impl Proxy {
     /// Where clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+    /// From now on connections lead to this server; those that are open lead where they did. So a name or a virtual address moves.
+    pub fn lead_to(&self, upstream: SocketAddr) {
+        *lock(&self.shared.upstream) = upstream;
     }
     /// From now on this is done to commands.
     pub fn rule(&self, rule: impl Fn(&[u8]) -> Trouble + Send + Sync + 'static) {
@@ -123,7 +128,7 @@ impl Drop for Proxy {
 }
 impl fmt::Debug for Proxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Proxy({} to {})", self.address, self.shared.upstream)
+        write!(f, "Proxy({} to {})", self.address, lock(&self.shared.upstream))
     }
 }
 fn calm() -> Arc<Rule> {
@@ -148,7 +153,7 @@ impl Shared {
         }
     }
     fn serve(self: Arc<Self>, client: TcpStream) {
-        let Ok(server) = TcpStream::connect(self.upstream) else { return };
+        let Ok(server) = TcpStream::connect(*lock(&self.upstream)) else { return };
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let (Ok(c), Ok(s)) = (client.try_clone(), server.try_clone()) else { return };
         let (Ok(to_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else { return };
@@ -226,7 +231,7 @@ impl Shared {
     }
     /// Over a connection of its own, which is closed when it was answered.
     fn elsewhere(&self, command: Vec<u8>, after: Duration) {
-        let upstream = self.upstream;
+        let upstream = *lock(&self.upstream);
         thread::spawn(move || {
             thread::sleep(after);
             if let Ok(mut server) = TcpStream::connect(upstream)

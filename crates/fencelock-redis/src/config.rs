@@ -104,17 +104,9 @@ impl Config {
             config.namespace = namespace;
         }
         if let Some(ttl) = url.take_duration("ttl")? {
-            if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-                let range = format!("redis takes {MIN_TTL:?} to {MAX_TTL:?}");
-                return Err(invalid(format!("a ttl of {ttl:?} cannot be used")).with("key", "ttl").hint(range));
-            }
             config.ttl = ttl;
         }
         if let Some(retention) = url.take_duration("retention")? {
-            if retention < MIN_RETENTION {
-                let least = format!("keep idle records for {MIN_RETENTION:?} or longer");
-                return Err(invalid(format!("a retention of {retention:?} cannot be used")).hint(least));
-            }
             config.retention = retention;
         }
         config.resp3 = match url.take("protocol").as_deref() {
@@ -139,7 +131,21 @@ impl Config {
         };
         config.tls = encrypted.then(|| Tls { ca: ca.map(Into::into), client });
         url.finish(&KEYS)?;
+        config.check()?;
         Ok(config)
+    }
+    /// The times are such that the scripts can keep what they promise.
+    pub(crate) fn check(&self) -> Result<()> {
+        let (ttl, retention) = (self.ttl, self.retention);
+        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
+            let range = format!("redis takes {MIN_TTL:?} to {MAX_TTL:?}");
+            return Err(invalid(format!("a ttl of {ttl:?} cannot be used")).with("key", "ttl").hint(range));
+        }
+        if retention < MIN_RETENTION {
+            let least = format!("keep idle records for {MIN_RETENTION:?} or longer");
+            return Err(invalid(format!("a retention of {retention:?} cannot be used")).hint(least));
+        }
+        Ok(())
     }
     /// For people; without secrets.
     pub(crate) fn endpoint(&self) -> String {

@@ -70,6 +70,7 @@ impl RedisEngine {
         rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "connect", "the thread that connects has ended")))
     }
     async fn open(config: Config) -> Result<Self> {
+        config.check()?;
         let link = Link::new(&config)?;
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
         let conn = link.here().await.map_err(told)?;
@@ -360,7 +361,7 @@ impl Engine for RedisEngine {
         match self.link().run(&conn, &EXCHANGE, &self.shared.keys.key(&grant.name), &args).await {
             Ok(Reply::Done { number, now, .. }) => {
                 if creates {
-                    self.shared.drop_hold(grant.hold);
+                    drop(self.drop_hold(&grant.name, grant.hold));
                 }
                 self.granted("exchange", next, number, sent_at, now)
             }
@@ -414,9 +415,19 @@ impl Engine for RedisEngine {
         }
     }
     async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
-        let args = [from.to_string(), to.to_string(), Kind::Semaphore.to_string()];
-        let args: Vec<&[u8]> = args.iter().map(String::as_bytes).collect();
-        match self.plain(&RESIZE, name, &args).await {
+        let (key, kind) = (&*self.shared.keys.key(name), Kind::Semaphore.to_string());
+        let (before, after) = (&*from.to_string(), &*to.to_string());
+        let ask = |conn: Conn| {
+            let link = self.link();
+            let ends = link.time.end(BootClock.now(), link.patience()).map_or(0, |(ends, _)| ends).to_string();
+            let kind = kind.as_bytes();
+            async move { link.run(&conn, &RESIZE, key, &[before.as_bytes(), after.as_bytes(), kind, ends.as_bytes()]).await }
+        };
+        match self.link().again(ask).await {
+            Ok(Reply::Past) => {
+                let error = Error::new(ErrorKind::Unreachable, "resize", "the command took too long to arrive");
+                Err(error.with("redis", &self.info.endpoint).hint("try again"))
+            }
             Ok(Reply::Done { .. }) => Ok(()),
             Ok(Reply::OtherKind(kind)) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
             Ok(Reply::OtherSize(size)) => Err(Error::other_capacity("resize", name, from, size)),

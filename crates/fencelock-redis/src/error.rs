@@ -35,14 +35,15 @@ impl Fault {
                 e.is_unrecoverable_error()
                     || e.is_io_error()
                     || e.is_connection_dropped()
-                    || e.code() == Some("READONLY")
+                    || Said::from(e).is("READONLY")
             }
             Self::Answer | Self::Closed | Self::Connect(_) | Self::Unreached => false,
         }
     }
     /// The server is there and will do it when it is ready: as good as no connection yet (SAFETY E8).
     pub(crate) fn is_soon_over(&self) -> bool {
-        matches!(self, Self::Redis(e) if matches!(e.code(), Some("LOADING" | "BUSY" | "TRYAGAIN" | "MASTERDOWN" | "NOREPLICAS")))
+        const WORDS: [&str; 5] = ["LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS"];
+        matches!(self, Self::Redis(e) if WORDS.iter().any(|word| Said::from(e).is(word)))
     }
     /// The scripts are not there any more.
     pub(crate) fn is_no_script(&self) -> bool {
@@ -76,14 +77,14 @@ impl Fault {
 /// The server's own refusals: the command had no effect.
 fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Option<Error> {
     let said = Said::from(error);
-    let is = |code: &str| said.code == code || said.text.contains(code);
+    let is = |code: &str| said.is(code);
     let new = |kind, message: &str| Error::new(kind, operation, message).with("redis", endpoint);
     let words = said.text.to_ascii_lowercase();
     Some(match () {
         () if error.kind() == Driver::AuthenticationFailed || is("WRONGPASS") || is("NOAUTH") => {
             new(ErrorKind::PermissionDenied, "the server does not accept user or password").hint("look at the URL")
         }
-        () if is("NOPERM") || words.contains("can't run this command") || words.contains("can't access") => {
+        () if is("NOPERM") || ["can't run", "can't access", "can't publish"].iter().any(|no| words.contains(no)) => {
             new(ErrorKind::PermissionDenied, "the server's access list does not allow it")
                 .because(said)
                 .hint("give the user the rights that the guide names for Redis")
@@ -136,6 +137,12 @@ impl From<&RedisError> for Said {
             (None, _) => e.to_string(),
         };
         Self { code, text }
+    }
+}
+impl Said {
+    /// Servers before 7 wrap what a command of a script was told into words of their own.
+    fn is(&self, code: &str) -> bool {
+        self.code == code || self.text.split(|c: char| !c.is_ascii_uppercase()).any(|word| word == code)
     }
 }
 impl fmt::Display for Said {

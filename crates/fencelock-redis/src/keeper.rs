@@ -73,7 +73,7 @@ pub(crate) async fn run(
 }
 
 /// Its lease would end it; this is sooner.
-async fn sweep(shared: &Shared, key: &str, hold: HoldId, until: Moment) {
+pub(crate) async fn sweep(shared: &Shared, key: &str, hold: HoldId, until: Moment) {
     let now = BootClock.now();
     if now < until {
         sleep(now.until(until) + Duration::from_millis(1)).await;

@@ -334,8 +334,11 @@ impl Shared {
         let ends = self.link.commands(&conn, &ends).await?;
         let early = |end: &Value| number(end).is_some_and(|ms| (0..self.link.least_kept()).contains(&ms));
         let early: Vec<_> = holds.iter().zip(&ends).filter(|(_, end)| early(end)).map(|(hold, _)| hold).collect();
-        if !early.is_empty() {
-            self.keep(&conn, &early).await?;
+        if !early.is_empty()
+            && let Err(fault) = self.keep(&conn, &early).await
+            && fault.ends_connection()
+        {
+            return Err(fault);
         }
         let answers = self.link.commands(&conn, &all).await?;
         // A key of another type is not ours any more. Any other refusal says nothing of the hold.

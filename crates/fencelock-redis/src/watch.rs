@@ -1,5 +1,8 @@
 //! Holds that are watched: the server tells when their keys change (SAFETY G6).
-use crate::shared::{Own, Shared};
+use crate::{
+    keeper::sweep,
+    shared::{Own, Shared},
+};
 use fencelock_core::{BootClock, Clock, Event, HoldId, LossReason, Moment, Reports};
 use redis::{PushInfo, PushKind, Value};
 use std::{
@@ -130,11 +133,16 @@ async fn look(shared: &Shared, reports: &Reports, due: &[(HoldId, Own)]) {
         // A server that loads its data, a right that was taken away, no connection: nobody tells of them until they are read again.
         Err(_) => return shared.unsettle(due),
     };
+    let mut haunted = Vec::new();
     for hold in missing {
         // It may have been given back meanwhile.
-        if shared.own(hold).is_some() {
-            shared.drop_hold(hold);
+        if let Some(own) = shared.own(hold) {
+            let until = shared.drop_hold(hold);
+            haunted.extend(until.map(|until| (shared.keys.key(&own.name), hold, until)));
             reports.send(Event::Lost { hold, reason: LossReason::TakenOver });
         }
+    }
+    for (key, hold, until) in haunted {
+        sweep(shared, &key, hold, until).await;
     }
 }

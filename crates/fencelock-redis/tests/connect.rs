@@ -194,6 +194,26 @@ fn who_may_not_hear_is_told_so_when_he_has_to_wait() {
     });
 }
 
+/// He waits for nobody, and what he gives back is free: who waits for it finds it with the next sign of life.
+#[test]
+fn who_may_not_publish_gives_back_all_the_same() {
+    let server = Redis::start();
+    let words = ["ACL", "SETUSER", "mute", "reset", "on", ">pw", "~fl:*", "resetchannels", "+@all"];
+    assert_eq!(server.ask(&words).unwrap(), "+OK");
+    runtime().block_on(async {
+        let (a, b) =
+            (client(&server.url()).await, client(&format!("redis://mute:pw@127.0.0.1:{}", server.port())).await);
+        let guard = b.mutex("x").lock().await.unwrap();
+        let next = tokio::spawn(a.mutex("x").lock());
+        queued(&a, "x", 1).await;
+        guard.release().await.unwrap();
+        let taken = soon(b.mutex("x").try_lock()).await.unwrap();
+        assert!(taken.is_err(), "who waits is first");
+        soon(next).await.unwrap().unwrap().release().await.unwrap();
+        soon(b.mutex("x").lock()).await.unwrap().release().await.unwrap();
+    });
+}
+
 /// A client that keeps little keeps it for itself.
 #[test]
 fn the_identity_of_the_store_is_shortened_by_nobody() {

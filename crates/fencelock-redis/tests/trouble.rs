@@ -229,9 +229,36 @@ fn too_many_clients() {
     });
 }
 
+/// The address leads to another server now, and the one before follows it: its connections stay open.
+#[test]
+fn a_primary_that_steps_down_is_left_with_the_next_renewal() {
+    let at_once = ["--repl-diskless-sync-delay", "0"];
+    let (old, new) = (with(&at_once), with(&at_once));
+    let port = |server: &Redis| server.port().to_string();
+    assert_eq!(new.ask(&["REPLICAOF", "127.0.0.1", &port(&old)]).unwrap(), "+OK");
+    let (proxy, url) = proxied(&old);
+    runtime().block_on(async {
+        // By the newer protocol and by the older one, which tells of nothing.
+        let both = [client(&url).await, client(&(url + "?protocol=resp2")).await];
+        let mut guards = Vec::new();
+        for (c, name) in both.iter().zip(["x", "y"]) {
+            guards.push(c.mutex(name).ttl(2_000 * MS).lock().await.unwrap());
+        }
+        eventually("replicated", || async { new.ask(&["HEXISTS", "fl:y", "o"]).unwrap() == ":1" }).await;
+        assert_eq!(new.ask(&["REPLICAOF", "NO", "ONE"]).unwrap(), "+OK");
+        assert_eq!(old.ask(&["REPLICAOF", "127.0.0.1", &port(&new)]).unwrap(), "+OK");
+        proxy.lead_to(([127, 0, 0, 1], new.port()).into());
+        tokio::time::sleep(3_000 * MS).await;
+        for guard in guards {
+            assert!(guard.is_valid(), "it is renewed where the record is");
+            guard.release().await.unwrap();
+        }
+    });
+}
+
 #[test]
 fn a_replica() {
-    let primary = Redis::start();
+    let primary = with(&["--repl-diskless-sync-delay", "0"]);
     let port = primary.port().to_string();
     let replica = with(&["--replicaof", "127.0.0.1", &port]);
     runtime().block_on(async {

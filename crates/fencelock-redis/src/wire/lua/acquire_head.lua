@@ -4,7 +4,7 @@ local K,keep=KEYS[1],tonumber(ARGV[1])
 local time=redis.call('TIME')
 local now=time[1]*1000000+time[2]
 local hold,kind,claim,ttl=ARGV[2],ARGV[3],ARGV[4],tonumber(ARGV[7])
-local seen=redis.call('HMGET',K,'f','o','n','q','d','k','u')
+local seen=redis.call('HMGET',K,'f','o','n','q','d','k')
 if not (seen[2] or seen[5]) and (seen[3] or '0')=='0' and (seen[4] or '0')=='0' and (claim=='m' or claim=='w')
   and now<=tonumber(ARGV[8]) then
   -- Nobody holds, nobody waits, and it never was a cell: the most frequent case by far, in the fewest calls.
@@ -12,15 +12,13 @@ if not (seen[2] or seen[5]) and (seen[3] or '0')=='0' and (seen[4] or '0')=='0' 
   if floor>f and floor>now+86400000000 then floor=0 end
   local token=math.max(f+1,now,floor+1)
   local o=string.format('%s %d %d %s %d 1 %s',hold,token,now+ttl,ARGV[7],now,ARGV[12])
-  -- The key expires at `u` or later: scripts only put it off, but for cells, which never come here. So it need not be put off anew
-  -- by every grant; as in `stay`, half the time of an idle record is enough.
-  local most=math.max(ttl,token-now)
-  if seen[6]==kind and tonumber(seen[7] or 0)>=now+most+keep*500 then
+  if seen[6]==kind then
     redis.call('HSET',K,'f',string.format('%d',token),'o',o)
   else
-    local ms=math.ceil(most/1000)+keep
-    redis.call('HSET',K,'k',kind,'f',string.format('%d',token),'o',o,'u',string.format('%d',now+ms*1000))
-    redis.call('PEXPIRE',K,string.format('%d',ms))
+    redis.call('HSET',K,'k',kind,'f',string.format('%d',token),'o',o)
   end
+  -- As `stay`. To ask costs the server, its log and its copies less than to put it off each time.
+  local ms=math.ceil(math.max(ttl,token-now)/1000)+keep
+  if redis.call('PTTL',K)<ms-keep/2 then redis.call('PEXPIRE',K,string.format('%d',ms)) end
   return {1,token,now,0}
 end

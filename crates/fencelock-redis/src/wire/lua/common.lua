@@ -18,7 +18,7 @@ local function load()
   s={k=v[1],c=tonumber(v[2]),f=tonumber(v[3]) or 0,o=v[4] and holder(v[4]),n=tonumber(v[5]) or 0,m=tonumber(v[6]) or 0,
      y=tonumber(v[7]) or 0,q=tonumber(v[8]) or 0,b=tonumber(v[9]) or 0,t=tonumber(v[10]) or 0,v=v[11],l=v[12]}
 end
--- The record stays for longer than anything in it may last (SAFETY H3), and until the clock has passed its last token: the next one is
+-- The record stays for longer than anything in it may last (SAFETY H3), by `keep` or half of it, and until the clock has passed its last token: the next one is
 -- made of the clock alone. A value stays for ever.
 local function stay(ttl)
   local ms=math.ceil(math.max(ttl,s.f-now,ALIVE)/1000)+keep
@@ -103,7 +103,9 @@ end
 -- count (SAFETY H1); without the right to ask that they do.
 local function hears(channel,hold)
   local there=redis.pcall('PUBSUB','NUMSUB',channel)
-  return there[2]~=0 and call('PUBLISH',channel,hold..' '..K)>0
+  -- Who may not publish hands over to nobody, and what it gives back is free all the same.
+  local heard=there[2]~=0 and redis.pcall('PUBLISH',channel,hold..' '..K)
+  return type(heard)=='number' and heard>0
 end
 -- Whether the first of all, which does not hear, has been passed for longer than a dead one counts as living, and was seen lately:
 -- so it lives, and finds the lock in time with its next sign of life. Without this it never gets a lock that others hear of.
@@ -116,12 +118,41 @@ local function is_due(hold,alive)
   end
   return now-since>ALIVE and alive-now>ALIVE/2
 end
--- Hands over to the first for as long as it fits. `me` is the one who asks: it hears of it by the answer.
+-- Those who stand from this place on and are dead go, up to the first who lives: its place. Many together: they may be thousands,
+-- and meanwhile the server answers nobody.
+local function bury(at)
+  while at<s.t do
+    local last,ask,gone,n=math.min(at+31,s.t-1),{},{},0
+    for place=at,last do
+      ask[#ask+1]='w'..place
+      ask[#ask+1]='x'..place
+    end
+    local there,lives=call('HMGET',K,unpack(ask)),nil
+    for place=at,last do
+      local w,alive=there[2*(place-at)+1],there[2*(place-at)+2]
+      if w and tonumber(alive)>now then lives=place break end
+      if w then
+        n=n+1
+        for _,field in ipairs({'w'..place,'x'..place,'j'..string.match(w,'^%S+')}) do gone[#gone+1]=field end
+      end
+    end
+    if n>0 then
+      s.q=s.q-n
+      call('HDEL',K,unpack(gone))
+      call('HSET',K,'q',s.q)
+    end
+    if lives then return lives end
+    at=last+1
+  end
+  return at
+end
+-- Hands over to the first for as long as it fits. `me` is the one who asks: it hears of it by the answer. The dead in front go also
+-- while somebody holds: else those who are killed behind a long hold would stay.
 -- Invariant (SAFETY H1): who does not hear of it keeps its place. Who does has left the queue and holds for as long as it has to
 -- confirm; one that does not is over like any other, and comes again at the end of the queue.
 local function promote(me)
-  local at,front,mine,first=s.b,true,nil,s.b
-  while s.q>0 and at<s.t and not s.o do
+  local at,front,mine,first,held=s.b,true,nil,s.b,s.o
+  while s.q>0 and at<s.t and s.o==held do
     local w=call('HMGET',K,'w'..at,'x'..at)
     if w[1] then
       local hold,claim,take,ttl,floor,_,channel,i=string.match(w[1],'^(%S+) (%S) (%d+) (%d+) (%d+) (%d+) (%S+) (.*)$')
@@ -132,7 +163,7 @@ local function promote(me)
         call('HSET',K,'x'..at,pack(alive))
       end
       if alive<=now and hold~=me then
-        leave(at,hold)
+        at=bury(at)-1
       elseif not fits(claim,take) then
         break
       elseif hold==me then

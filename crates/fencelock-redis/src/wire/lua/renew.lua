@@ -21,12 +21,17 @@ for n,K in ipairs(KEYS) do
       e=math.min(tonumber(e),now+l)
       if e>now then
         e=math.max(e,now+ttl)
-        -- Without memory, say, nobody knows of this one, and of no other.
         local new=string.format('%s %d %d %s',who,e,l,rest)
         local set=new~=h and redis.pcall('HSET',K,field,new)
-        out[n]=type(set)=='table' and set.err and -1 or 1
         local ms=math.ceil((e-now)/1000)+keep
-        if not v[3] and redis.call('PTTL',K)<ms-keep/2 then redis.call('PEXPIRE',K,string.format('%d',ms)) end
+        local put=not v[3] and redis.call('PTTL',K)<ms-keep/2 and redis.pcall('PEXPIRE',K,string.format('%d',ms))
+        out[n]=1
+        for _,answer in ipairs({set,put}) do
+          local why=type(answer)=='table' and answer.err
+          -- It is a primary no more: whoever asks finds the one that is. Without memory, say, nobody knows of this one, and of no other.
+          if why and string.find(why,'READONLY',1,true) then return answer end
+          if why then out[n]=-1 end
+        end
       end
     end
     redis.pcall('HEXISTS',K,field)

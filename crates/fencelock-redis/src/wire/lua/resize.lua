@@ -1,4 +1,6 @@
--- Compare and set of a semaphore's size (SAFETY K4). ARGV: 1 keep, 2 from, 3 to, 4 kind
+-- Compare and set of a semaphore's size (SAFETY K4). ARGV: 1 keep, 2 from, 3 to, 4 kind, 5 not after: a late copy would undo what came
+-- after it.
+if now>tonumber(ARGV[5]) then return {6,0,now} end
 load()
 settle()
 promote()
@@ -15,7 +17,7 @@ for at=s.b,s.t-1 do
     local hold,take,channel=string.match(w,'^(%S+) %S (%d+) %d+ %d+ %d+ (%S+) ')
     if tonumber(take)>to then
       leave(at,hold)
-      call('PUBLISH',channel,hold..' '..K)
+      redis.pcall('PUBLISH',channel,hold..' '..K)
     end
   end
 end
