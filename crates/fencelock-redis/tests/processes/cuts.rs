@@ -47,7 +47,7 @@ fn wake_ups(each: usize, enough: u64, seconds: u64) {
     assert_eq!(count(), spans.len() as u64);
     judge(&spans);
     tokens_rise(&spans);
-    assert!(cuts >= 8 * each as i64, "the run must bite: {cuts} connections cut");
+    assert!(usize::try_from(cuts).is_ok_and(|cuts| cuts >= 8 * each), "the run must bite: {cuts} connections cut");
     let beyond = beyond_the_holds_ahead(spans);
     assert!(beyond < Duration::from_secs(20), "a lost wake-up: {beyond:?}");
     let figure = format!("{beyond:?} beyond them in {} hand-overs, {cuts} subscriptions cut", count());
