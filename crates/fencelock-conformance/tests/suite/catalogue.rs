@@ -125,7 +125,7 @@ fn judge(known: &Known, entry: &Entry, registered: Option<&str>) -> Option<Strin
         }
     }
 }
-/// `crates/fencelock-core/tests/loss.rs::name`: the file has such a test, or a trial of that name.
+/// `crates/fencelock-core/tests/loss.rs::name`: the file has such a function: a test, or what a trial runs.
 fn missing_test(test: &str) -> Option<String> {
     let Some((file, function)) = test.rsplit_once("::") else {
         return Some(format!("write path/from/the/root.rs::function, not {test:?}"));
