@@ -5,7 +5,7 @@ use crate::{
     keeper::{Order, remember_id, run},
     link::{CONNECT_TIMEOUT, Conn, Link},
     list::list,
-    shared::{Shared, micros},
+    shared::{Haunt, Shared, micros},
     turns::{Turned, nap},
     wire::{
         key::Keys,
@@ -23,18 +23,26 @@ use fencelock_core::{
 use redis::Value;
 use std::{
     fmt,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
-use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::{
+    sync::{Mutex, Semaphore, mpsc, oneshot},
+    time::timeout,
+};
 
 /// So often an acquire is sent again under its hold id when nobody knows what became of it.
 const AGAIN: usize = 5;
-/// So many keys go into one command.
-const BATCH: usize = 100;
+/// So many keys go into one command, and so many commands of renewals are on their way at once: a server works off what one
+/// connection has sent before it turns to the next, so hundreds of them would keep everybody else waiting.
+const BATCH: usize = 32;
+const AT_ONCE: usize = 2;
+/// The next one follows so soon at the latest: the server may be far away.
+const PACE: Duration = Duration::from_millis(2);
 
 /// Locks in one Redis.
 pub struct RedisEngine {
@@ -42,6 +50,7 @@ pub struct RedisEngine {
     id: String,
     retention: Duration,
     shared: Arc<Shared>,
+    renewals: Semaphore,
     orders: mpsc::UnboundedSender<Order>,
     inbox: Mutex<mpsc::UnboundedReceiver<Order>>,
 }
@@ -109,7 +118,15 @@ impl RedisEngine {
             default_ttl: config.ttl,
         };
         let (orders, inbox) = mpsc::unbounded_channel();
-        Ok(Self { info, id, retention: config.retention, shared, orders, inbox: Mutex::new(inbox) })
+        Ok(Self {
+            info,
+            id,
+            retention: config.retention,
+            shared,
+            renewals: Semaphore::new(AT_ONCE),
+            orders,
+            inbox: Mutex::new(inbox),
+        })
     }
     /// As [`connect`](Self::connect), by a `redis:` URL.
     ///
@@ -174,8 +191,8 @@ impl RedisEngine {
     /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up, when this
     /// goes. *Invariant:* not before a release of it is answered, which would find nothing.
     fn drop_hold(&self, name: &Name, hold: HoldId) -> Option<Sweep<'_>> {
-        let until = self.shared.drop_hold(hold).filter(|until| *until > BootClock.now())?;
-        Some(Sweep { orders: &self.orders, key: self.shared.keys.key(name), hold, until })
+        let haunt = self.shared.drop_hold(hold).filter(|haunt| haunt.until > BootClock.now())?;
+        Some(Sweep { orders: &self.orders, key: self.shared.keys.key(name), hold, haunt })
     }
     /// A command on one record that may be sent twice with one effect: so it is, when its connection breaks.
     async fn plain(&self, script: &Script, name: &Name, args: &[&[u8]]) -> Result<Reply, Fault> {
@@ -189,12 +206,12 @@ struct Sweep<'a> {
     orders: &'a mpsc::UnboundedSender<Order>,
     key: String,
     hold: HoldId,
-    until: Moment,
+    haunt: Haunt,
 }
 impl Drop for Sweep<'_> {
     fn drop(&mut self) {
-        let (key, hold, until) = (std::mem::take(&mut self.key), self.hold, self.until);
-        let _ = self.orders.send(Order::Sweep { key, hold, until });
+        let (key, hold, haunt) = (std::mem::take(&mut self.key), self.hold, self.haunt);
+        let _ = self.orders.send(Order::Sweep { key, hold, haunt });
     }
 }
 /// The server tells this user when a key changes.
@@ -258,7 +275,7 @@ impl Engine for RedisEngine {
                 Err(fault) => {
                     let error = self.link().tell("lock", &fault);
                     misses += 1;
-                    self.shared.haunt(request.hold(), ends);
+                    self.shared.haunt(request.hold(), Haunt { until: ends, over: ends + request.ttl() });
                     let passes = fault.is_soon_over() && BootClock.now() < limit;
                     if !error.is_temporary() || !(misses <= AGAIN || passes) || request.is_stopped() {
                         return Err(error);
@@ -296,7 +313,6 @@ impl Engine for RedisEngine {
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         let told = self.told("renew");
-        let conn = self.link().here().await.map_err(&told)?;
         let keys: Vec<String> = grants.iter().map(|grant| self.shared.keys.key(&grant.name)).collect();
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let args: Vec<String> = grants
@@ -306,9 +322,17 @@ impl Engine for RedisEngine {
         // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
         let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min();
         let limit = self.link().patience().min(shortest.unwrap_or(MAX_TTL) / 8);
+        let turn = self.renewals.acquire().await;
+        let conn = self.link().here().await.map_err(&told)?;
         let sent_at = BootClock.now();
-        let args = args.iter().map(String::as_bytes);
-        let answer = self.link().eval(&conn, limit, &RENEW, &keys, args).await.map_err(&told)?;
+        let mut asked = pin!(self.link().eval(&conn, limit, &RENEW, &keys, args.iter().map(String::as_bytes)));
+        let soon = timeout(PACE, &mut asked).await;
+        drop(turn);
+        let answer = match soon {
+            Ok(answer) => answer,
+            Err(_) => asked.await,
+        };
+        let answer = answer.map_err(&told)?;
         let Value::Array(parts) = &answer else { return Err(told(Fault::Answer)) };
         let [now, Value::Array(each)] = parts.as_slice() else { return Err(told(Fault::Answer)) };
         if let Some(now) = number(now) {

@@ -2,12 +2,12 @@
 use crate::{
     error::Fault,
     observers::{self, observe},
-    shared::{Expected, Shared},
+    shared::{Expected, Haunt, Shared},
     turns::{Turned, listen, wait},
     watch::Watches,
     wire::{reply::text, scripts::REMEMBER},
 };
-use fencelock_core::{BootClock, Busy, Clock, HoldId, Moment, Name, Reports, Request, Token};
+use fencelock_core::{BootClock, Busy, Clock, HoldId, Name, Reports, Request, Token};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -19,7 +19,7 @@ pub(crate) enum Order {
     /// This request has a place in its queue; look again after so long.
     Wait { request: Request, expected: Expected, busy: Busy, next: Duration, reply: oneshot::Sender<Turned> },
     /// A command that grants this hold may arrive until then, and nobody has it any more.
-    Sweep { key: String, hold: HoldId, until: Moment },
+    Sweep { key: String, hold: HoldId, haunt: Haunt },
     /// Tell when this token is not that of the one who holds it alone.
     Observe { name: Name, seen: Option<Token>, reply: observers::Reply },
 }
@@ -51,9 +51,9 @@ pub(crate) async fn run(
                     }
                     tasks.spawn(wait(shared.clone(), request, expected, busy, next, reply));
                 }
-                Some(Order::Sweep { key, hold, until }) => {
+                Some(Order::Sweep { key, hold, haunt }) => {
                     let shared = shared.clone();
-                    tasks.spawn(async move { sweep(&shared, &key, hold, until).await });
+                    tasks.spawn(async move { sweep(&shared, &key, hold, haunt).await });
                 }
                 Some(Order::Observe { name, seen, reply }) => {
                     tasks.spawn(observe(shared.clone(), name, seen, reply));
@@ -72,17 +72,13 @@ pub(crate) async fn run(
     }
 }
 
-/// Its lease would end it; this is sooner.
-pub(crate) async fn sweep(shared: &Shared, key: &str, hold: HoldId, until: Moment) {
-    let now = BootClock.now();
-    if now < until {
-        sleep(now.until(until) + Duration::from_millis(1)).await;
-    }
-    for _ in 0..10 {
-        if shared.leave(key, hold, None).await.is_ok() {
-            return;
-        }
-        sleep(Duration::from_millis(250)).await;
+/// Ends what a command grants that comes late. Tried for as long as there may be something to end.
+pub(crate) async fn sweep(shared: &Shared, key: &str, hold: HoldId, haunt: Haunt) {
+    sleep(BootClock.now().until(haunt.until) + Duration::from_millis(1)).await;
+    let mut pause = Duration::from_millis(100);
+    while shared.leave(key, hold, None).await.is_err() && BootClock.now() < haunt.over {
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
 

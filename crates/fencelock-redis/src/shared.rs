@@ -63,13 +63,19 @@ pub(crate) struct Place {
     pub(crate) wake: Notify,
     pub(crate) pushed: AtomicBool,
 }
+/// An earlier command of an attempt may still arrive until then; what it grants is over by itself by then.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Haunt {
+    pub(crate) until: Moment,
+    pub(crate) over: Moment,
+}
 #[derive(Debug, Default)]
 struct Holds {
     all: HashMap<HoldId, Own>,
     /// Not looked at yet, in the order of their grants.
     new: VecDeque<(Moment, HoldId)>,
     /// A command of its attempt broke off and may arrive until then.
-    haunted: HashMap<HoldId, Moment>,
+    haunted: HashMap<HoldId, Haunt>,
     /// So many, and it is looked whose time is over: a hold that went away as a ticket is given back by somebody else.
     crowd: usize,
 }
@@ -79,7 +85,7 @@ impl Holds {
         if self.all.len() > self.crowd {
             let now = BootClock.now();
             self.all.retain(|_, own| own.until > now);
-            self.haunted.retain(|_, until| *until > now);
+            self.haunted.retain(|_, haunt| haunt.until > now);
             self.crowd = (2 * self.all.len()).max(1_024);
         }
     }
@@ -220,14 +226,14 @@ impl Shared {
             }
         }
     }
-    /// An earlier command of the attempt may still arrive until then.
-    pub(crate) fn haunt(&self, hold: HoldId, until: Moment) {
+    /// A command of the attempt broke off.
+    pub(crate) fn haunt(&self, hold: HoldId, by: Haunt) {
         let mut held = lock(&self.held);
-        let known = held.haunted.entry(hold).or_insert(until);
-        *known = until.max(*known);
+        let known = held.haunted.entry(hold).or_insert(by);
+        *known = Haunt { until: by.until.max(known.until), over: by.over.max(known.over) };
     }
-    /// Until when a command may arrive that grants it anew.
-    pub(crate) fn drop_hold(&self, hold: HoldId) -> Option<Moment> {
+    /// What may still come of it.
+    pub(crate) fn drop_hold(&self, hold: HoldId) -> Option<Haunt> {
         let mut held = lock(&self.held);
         held.all.remove(&hold);
         if held.haunted.is_empty() { None } else { held.haunted.remove(&hold) }

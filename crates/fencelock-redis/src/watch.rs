@@ -137,12 +137,12 @@ async fn look(shared: &Shared, reports: &Reports, due: &[(HoldId, Own)]) {
     for hold in missing {
         // It may have been given back meanwhile.
         if let Some(own) = shared.own(hold) {
-            let until = shared.drop_hold(hold);
-            haunted.extend(until.map(|until| (shared.keys.key(&own.name), hold, until)));
+            let haunt = shared.drop_hold(hold);
+            haunted.extend(haunt.map(|haunt| (shared.keys.key(&own.name), hold, haunt)));
             reports.send(Event::Lost { hold, reason: LossReason::TakenOver });
         }
     }
-    for (key, hold, until) in haunted {
-        sweep(shared, &key, hold, until).await;
+    for (key, hold, haunt) in haunted {
+        sweep(shared, &key, hold, haunt).await;
     }
 }
