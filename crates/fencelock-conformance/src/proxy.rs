@@ -24,7 +24,7 @@ pub enum Trouble {
     None,
     /// It is forwarded, its reply is not, and the connection breaks.
     LoseReply,
-    /// It is forwarded, and once more over another connection, whose reply nobody reads.
+    /// It is forwarded, and once more over another connection, whose reply nobody reads: both before its sender hears. (A copy that comes later, of a command that was answered, is nothing that a connection does.)
     Twice,
     /// The connection breaks at once; the command arrives so much later all the same, over another one.
     Late(Duration),
@@ -43,6 +43,12 @@ struct Connection {
     server: TcpStream,
     words: Arc<Mutex<BTreeSet<String>>>,
     mute: Arc<AtomicBool>,
+}
+/// What a client hears: nothing any more, or nothing for now.
+#[derive(Default)]
+struct Ears {
+    deaf: AtomicBool,
+    closed: Mutex<()>,
 }
 struct Shared {
     upstream: Mutex<SocketAddr>,
@@ -159,23 +165,17 @@ impl Shared {
         let (Ok(to_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else { return };
         let (words, mute) = (Arc::<Mutex<BTreeSet<String>>>::default(), Arc::<AtomicBool>::default());
         lock(&self.open).push(Connection { client: c, server: s, words: words.clone(), mute: mute.clone() });
-        let deaf = Arc::new(AtomicBool::new(false));
+        let ears = Arc::<Ears>::default();
         let (up, down) = (self.clone(), self);
-        let quiet = deaf.clone();
-        thread::spawn(move || up.forward(&client, &server, &deaf, &words));
+        let same = ears.clone();
+        thread::spawn(move || up.forward(&client, &server, &ears, &words));
         thread::spawn(move || {
-            down.back(&from_server, &to_client, &quiet, &mute);
+            down.back(&from_server, &to_client, &same, &mute);
             lock(&down.open).retain(|connection| !Arc::ptr_eq(&connection.mute, &mute));
         });
     }
     /// What the client sends, command by command.
-    fn forward(
-        &self,
-        mut client: &TcpStream,
-        mut server: &TcpStream,
-        deaf: &AtomicBool,
-        words: &Mutex<BTreeSet<String>>,
-    ) {
+    fn forward(&self, mut client: &TcpStream, mut server: &TcpStream, ears: &Ears, words: &Mutex<BTreeSet<String>>) {
         let (mut buffer, mut chunk) = (Vec::new(), vec![0; 65_536]);
         'open: while let Ok(n @ 1..) = client.read(&mut chunk) {
             buffer.extend_from_slice(&chunk[..n]);
@@ -188,10 +188,18 @@ impl Shared {
                 let rule = lock(&self.rule).clone();
                 match rule(&command) {
                     Trouble::None => {}
-                    Trouble::LoseReply => deaf.store(true, SeqCst),
-                    Trouble::Twice => self.elsewhere(command.clone(), Duration::ZERO),
+                    Trouble::LoseReply => ears.deaf.store(true, SeqCst),
+                    Trouble::Twice => {
+                        let _later = lock(&ears.closed);
+                        let sent = server.write_all(&command);
+                        drop(self.elsewhere(command, Duration::ZERO).join());
+                        if sent.is_err() {
+                            break 'open;
+                        }
+                        continue;
+                    }
                     Trouble::Late(after) => {
-                        self.elsewhere(command, after);
+                        drop(self.elsewhere(command, after));
                         break 'open;
                     }
                     Trouble::Lose => break 'open,
@@ -205,15 +213,16 @@ impl Shared {
         let _ = server.shutdown(Shutdown::Both);
     }
     /// What the server answers.
-    fn back(&self, mut server: &TcpStream, mut client: &TcpStream, deaf: &AtomicBool, mute: &AtomicBool) {
+    fn back(&self, mut server: &TcpStream, mut client: &TcpStream, ears: &Ears, mute: &AtomicBool) {
         let mut chunk = vec![0; 65_536];
         while let Ok(n @ 1..) = server.read(&mut chunk) {
             self.wait();
             if mute.load(SeqCst) {
                 continue;
             }
+            drop(lock(&ears.closed));
             // The answer is there, so the command has had its effect.
-            if deaf.load(SeqCst) || client.write_all(&chunk[..n]).is_err() {
+            if ears.deaf.load(SeqCst) || client.write_all(&chunk[..n]).is_err() {
                 break;
             }
         }
@@ -230,7 +239,7 @@ impl Shared {
         }
     }
     /// Over a connection of its own, which is closed when it was answered.
-    fn elsewhere(&self, command: Vec<u8>, after: Duration) {
+    fn elsewhere(&self, command: Vec<u8>, after: Duration) -> thread::JoinHandle<()> {
         let upstream = *lock(&self.upstream);
         thread::spawn(move || {
             thread::sleep(after);
@@ -240,7 +249,7 @@ impl Shared {
                 let _ = server.set_read_timeout(Some(Duration::from_secs(10)));
                 let _ = server.read(&mut [0; 1_024]);
             }
-        });
+        })
     }
 }
 
