@@ -228,6 +228,16 @@ mod tests {
         assert_eq!(Config::from_url(&tls.url().unwrap()).unwrap(), tls);
     }
     #[test]
+    fn times_of_a_configuration_made_by_hand_are_looked_at() {
+        let good = Config::new("h", 1);
+        assert!(good.check().is_ok());
+        let short = Config { retention: Duration::from_millis(1), ..good.clone() };
+        let long = Config { ttl: MAX_TTL * 2, ..good };
+        for wrong in [short, long] {
+            assert_eq!(wrong.check().unwrap_err().kind(), ErrorKind::InvalidConfig);
+        }
+    }
+    #[test]
     fn what_cannot_be_used_is_told() {
         for (url, says) in [
             ("redis:", "a host is missing"),

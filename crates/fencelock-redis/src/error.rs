@@ -91,20 +91,12 @@ fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Optio
         }
         () if is("WRONGTYPE") => new(ErrorKind::LayoutMismatch, "the key of this name is no lock of this layout")
             .hint("use another name or namespace, or remove the key"),
-        () if is("OOM ") || said.code == "OOM" => {
-            new(ErrorKind::Unreachable, "the server has no memory left").hint("raise maxmemory")
-        }
+        () if is("OOM") => new(ErrorKind::Unreachable, "the server has no memory left").hint("raise maxmemory"),
         () if is("LOADING") => new(ErrorKind::Unreachable, "the server is loading its data").hint("try again"),
         () if is("READONLY") => new(ErrorKind::Unreachable, "the server is a replica: it takes no writes")
             .hint("give the primary's address"),
         () if is("MISCONF") => new(ErrorKind::Unreachable, "the server cannot save, and takes no writes").because(said),
-        () if is("NOREPLICAS")
-            || is("MASTERDOWN")
-            || is("CLUSTERDOWN")
-            || is("TRYAGAIN")
-            || is("BUSY ")
-            || said.code == "BUSY" =>
-        {
+        () if is("NOREPLICAS") || is("MASTERDOWN") || is("CLUSTERDOWN") || is("TRYAGAIN") || is("BUSY") => {
             new(ErrorKind::Unreachable, "the server cannot do it now").because(said).hint("try again")
         }
         () if words.contains("max number of clients") => {
@@ -114,8 +106,10 @@ fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Optio
             new(ErrorKind::InvalidConfig, "the server has no database of this number")
                 .hint("give a smaller one in the URL, or raise `databases` in the server's configuration")
         }
-        () if is("32 bits") => new(ErrorKind::Unsupported, "the server is one of 32 bits, which cuts times and tokens")
-            .hint("give one that is built for 64 bits"),
+        () if words.contains("32 bits") => {
+            new(ErrorKind::Unsupported, "the server is one of 32 bits, which cuts times and tokens")
+                .hint("give one that is built for 64 bits")
+        }
         () if is("MOVED") || is("CROSSSLOT") => {
             new(ErrorKind::Unsupported, "the server is a node of a cluster").hint("give a server that stands alone")
         }
@@ -151,3 +145,30 @@ impl fmt::Display for Said {
     }
 }
 impl std::error::Error for Said {}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see it go red: "32 bits" looked for as a code.
+    use super::*;
+
+    #[test]
+    fn what_the_server_says_is_told_as_what_it_is() {
+        for (code, detail, kind) in [
+            ("ERR", "a server of 32 bits cannot keep locks", ErrorKind::Unsupported),
+            ("ERR", "DB index is out of range", ErrorKind::InvalidConfig),
+            ("OOM", "command not allowed when used memory > 'maxmemory'.", ErrorKind::Unreachable),
+            ("BUSY", "Redis is busy running a script.", ErrorKind::Unreachable),
+            // As a server before 7 has it.
+            (
+                "ERR",
+                "Error running script: -READONLY You can't write against a read only replica.",
+                ErrorKind::Unreachable,
+            ),
+            ("ERR", "The user executing the script can't publish to the channel", ErrorKind::PermissionDenied),
+        ] {
+            let error = redis::make_extension_error(code.to_owned(), Some(detail.to_owned()));
+            let told = Fault::Redis(error).tell("lock", "redis://h");
+            assert_eq!(told.kind(), kind, "{told}");
+        }
+    }
+}

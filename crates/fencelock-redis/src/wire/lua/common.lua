@@ -18,7 +18,8 @@ local function load()
   s={k=v[1],c=tonumber(v[2]),f=tonumber(v[3]) or 0,o=v[4] and holder(v[4]),n=tonumber(v[5]) or 0,m=tonumber(v[6]) or 0,
      y=tonumber(v[7]) or 0,q=tonumber(v[8]) or 0,b=tonumber(v[9]) or 0,t=tonumber(v[10]) or 0,v=v[11],l=v[12]}
 end
--- The record stays for longer than anything in it may last (SAFETY H3), by `keep` or half of it, and until the clock has passed its last token: the next one is
+-- The record stays for longer than anything in it may last (SAFETY H3), by `keep` or half of it, and until the
+-- clock has passed its last token: the next one is
 -- made of the clock alone. A value stays for ever.
 local function stay(ttl)
   local ms=math.ceil(math.max(ttl,s.f-now,ALIVE)/1000)+keep
