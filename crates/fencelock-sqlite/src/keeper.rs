@@ -8,6 +8,7 @@ use crate::{
         doorbell::{self, CHECK_HOLDS},
         liveness::{self, Rights},
         watches::Watches,
+        writers,
     },
     wire::{
         acquire::{Entered, Won, enter},
@@ -227,7 +228,10 @@ impl Thread {
         // What this connection writes does not change its own `data_version`.
         self.writes += 1;
         match self.connection() {
-            Ok(conn) => write(conn, &shared, op),
+            Ok(conn) => {
+                let _pass = shared.writers.enter(writers::Thread::Keeper);
+                write(conn, &shared, op)
+            }
             Err(_) => Err(Fault::SessionGone),
         }
     }

@@ -1,7 +1,7 @@
 //! The thread for callers: SQLite's calls block, so they run on no runtime's thread. What has queued up shares a transaction.
 use crate::{
     error::Fault,
-    session::Shared,
+    session::{Shared, writers},
     wire::scope::{Scope, Task, read, write_all},
 };
 use rusqlite::Connection;
@@ -69,6 +69,12 @@ impl<T: Send, F: FnMut(&Scope<'_>) -> Result<T, Fault> + Send> Task for Call<T, 
     }
 }
 
+fn write_together(conn: &Connection, shared: &Shared, tasks: Vec<Box<dyn Task>>) {
+    if !tasks.is_empty() {
+        let _pass = shared.writers.enter(writers::Thread::Worker);
+        write_all(conn, shared, tasks);
+    }
+}
 fn serve(conn: &Connection, shared: &Shared, orders: &mpsc::Receiver<Order>) {
     while let Ok(first) = orders.recv() {
         let mut together: Vec<Box<dyn Task>> = Vec::new();
@@ -77,12 +83,12 @@ fn serve(conn: &Connection, shared: &Shared, orders: &mpsc::Receiver<Order>) {
             match order {
                 Order::Write(task) => together.push(task),
                 Order::Read(run) => {
-                    write_all(conn, shared, std::mem::take(&mut together));
+                    write_together(conn, shared, std::mem::take(&mut together));
                     run(conn, shared);
                 }
             }
             next = if together.len() < TOGETHER { orders.try_recv().ok() } else { None };
         }
-        write_all(conn, shared, together);
+        write_together(conn, shared, together);
     }
 }

@@ -259,67 +259,73 @@ fn a_size_is_changed_by_compare_and_set() {
 
 #[test]
 fn a_fixed_lease_ends_by_itself_and_can_be_extended() {
-    let folder = Folder::new();
-    let (a, b) = (folder.client(), folder.client());
-    runtime().block_on(async {
-        // Its session goes on beating for another hold.
-        let other = a.mutex("other").ttl(300 * MS).lock().await.unwrap();
-        let started = Instant::now();
-        let lease = Arc::new(a.mutex("x").lease(600 * MS).lock().await.unwrap());
-        let (lock, old) = (b.mutex("x"), lease.clone());
-        let next = tokio::spawn(async move { (lock.lock().await.unwrap(), old.is_valid()) });
-        queued(&b, "x", 1).await;
-        lease.extend(1_000 * MS).await.unwrap();
-        let extended = Instant::now();
-        lease.extend(200 * MS).await.unwrap();
-        soon(other.renewed()).await;
-        soon(other.renewed()).await;
-        let since = extended.elapsed();
-        let left = b.inspect("x").await.unwrap().holders.first().map(|holder| holder.left).unwrap_or_default();
-        assert!(left <= (1_000 * MS).saturating_sub(since), "no heartbeat renews it: {left:?} after {since:?}");
-        assert_eq!(soon(lease.lost()).await, LossReason::Expired);
-        assert!(started.elapsed() > 900 * MS);
-        let (next, beside) = soon(next).await.unwrap();
-        assert!(!beside, "granted while the lease was good");
-        let took = started.elapsed();
-        assert!(took >= 1_000 * MS, "{took:?}");
-        in_time(took, 1_900 * MS);
-        assert!(next.token() > lease.token());
-        assert_eq!(lease.extend(200 * MS).await.unwrap_err().kind(), ErrorKind::Lost);
+    on_a_steady_machine(50 * MS, || {
+        let folder = Folder::new();
+        let (a, b) = (folder.client(), folder.client());
+        runtime().block_on(async {
+            // Its session goes on beating for another hold.
+            let other = a.mutex("other").ttl(300 * MS).lock().await.unwrap();
+            let started = Instant::now();
+            let lease = Arc::new(a.mutex("x").lease(600 * MS).lock().await.unwrap());
+            let (lock, old) = (b.mutex("x"), lease.clone());
+            let next = tokio::spawn(async move { (lock.lock().await.unwrap(), old.is_valid()) });
+            queued(&b, "x", 1).await;
+            lease.extend(1_000 * MS).await.unwrap();
+            let extended = Instant::now();
+            lease.extend(200 * MS).await.unwrap();
+            soon(other.renewed()).await;
+            soon(other.renewed()).await;
+            let since = extended.elapsed();
+            let left = b.inspect("x").await.unwrap().holders.first().map(|holder| holder.left).unwrap_or_default();
+            assert!(left <= (1_000 * MS).saturating_sub(since), "no heartbeat renews it: {left:?} after {since:?}");
+            assert_eq!(soon(lease.lost()).await, LossReason::Expired);
+            assert!(started.elapsed() > 900 * MS);
+            let (next, beside) = soon(next).await.unwrap();
+            assert!(!beside, "granted while the lease was good");
+            let took = started.elapsed();
+            assert!(took >= 1_000 * MS, "{took:?}");
+            in_time(took, 1_900 * MS);
+            assert!(next.token() > lease.token());
+            assert_eq!(lease.extend(200 * MS).await.unwrap_err().kind(), ErrorKind::Lost);
+        });
     });
 }
 
 #[test]
 fn a_fixed_lease_of_a_session_that_ends_is_told() {
-    let folder = Folder::new();
-    let (a, b) = (folder.client(), folder.client());
-    runtime().block_on(async {
-        let lease = a.rw_lock("x").lease(30_000 * MS).write().await.unwrap();
-        let beats = a.mutex("y").ttl(300 * MS).lock().await.unwrap();
-        folder.execute("DELETE FROM fencelock_session");
-        assert_eq!(soon(beats.lost()).await, LossReason::SessionEnded);
-        assert_eq!(soon(lease.lost()).await, LossReason::SessionEnded);
-        // And of one that was closed.
-        let lease = soon(a.mutex("z").lease(30_000 * MS).lock()).await.unwrap();
-        let lost = lease.lost();
-        a.shutdown(LONG).await.unwrap();
-        assert_eq!(soon(lost).await, LossReason::SessionEnded);
-        b.mutex("z").try_lock().await.unwrap().unwrap().release().await.unwrap();
+    on_a_steady_machine(50 * MS, || {
+        let folder = Folder::new();
+        let (a, b) = (folder.client(), folder.client());
+        runtime().block_on(async {
+            let lease = a.rw_lock("x").lease(30_000 * MS).write().await.unwrap();
+            let beats = a.mutex("y").ttl(300 * MS).lock().await.unwrap();
+            folder.execute("DELETE FROM fencelock_session");
+            assert_eq!(soon(beats.lost()).await, LossReason::SessionEnded);
+            assert_eq!(soon(lease.lost()).await, LossReason::SessionEnded);
+            // And of one that was closed.
+            let lease = soon(a.mutex("z").lease(30_000 * MS).lock()).await.unwrap();
+            let lost = lease.lost();
+            a.shutdown(LONG).await.unwrap();
+            assert_eq!(soon(lost).await, LossReason::SessionEnded);
+            b.mutex("z").try_lock().await.unwrap().unwrap().release().await.unwrap();
+        });
     });
 }
 
 #[test]
 fn a_fixed_lease_and_max_hold_end_with_the_earlier_one() {
-    let folder = Folder::new();
-    let (a, b) = (folder.client(), folder.client());
-    runtime().block_on(async {
-        let lease = a.mutex("x").lease(600 * MS).max_hold(300 * MS).lock().await.unwrap();
-        assert_eq!(soon(lease.lost()).await, LossReason::MaxHold);
-        let started = Instant::now();
-        soon(b.mutex("x").lock()).await.unwrap().release().await.unwrap();
-        in_time(started.elapsed(), 1_000 * MS);
-        let lease = a.mutex("y").lease(300 * MS).max_hold(30_000 * MS).lock().await.unwrap();
-        assert_eq!(soon(lease.lost()).await, LossReason::Expired);
+    on_a_steady_machine(50 * MS, || {
+        let folder = Folder::new();
+        let (a, b) = (folder.client(), folder.client());
+        runtime().block_on(async {
+            let lease = a.mutex("x").lease(600 * MS).max_hold(300 * MS).lock().await.unwrap();
+            assert_eq!(soon(lease.lost()).await, LossReason::MaxHold);
+            let started = Instant::now();
+            soon(b.mutex("x").lock()).await.unwrap().release().await.unwrap();
+            in_time(started.elapsed(), 1_000 * MS);
+            let lease = a.mutex("y").lease(300 * MS).max_hold(30_000 * MS).lock().await.unwrap();
+            assert_eq!(soon(lease.lost()).await, LossReason::Expired);
+        });
     });
 }
 

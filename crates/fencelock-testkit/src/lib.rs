@@ -4,7 +4,9 @@ mod clock;
 mod process;
 pub mod processes;
 mod redis;
+mod steady;
 
 pub use clock::WallClock;
 pub use process::{Folder, free_port};
 pub use redis::{Redis, RedisOptions};
+pub use steady::on_a_steady_machine;

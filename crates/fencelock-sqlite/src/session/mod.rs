@@ -3,6 +3,7 @@
 pub(crate) mod doorbell;
 pub(crate) mod liveness;
 pub(crate) mod watches;
+pub(crate) mod writers;
 
 use crate::{config::Config, wire::time::HostTime};
 use fencelock_core::{Error, ErrorKind, Event, HoldId, LossReason, Moment, Reports, SessionId};
@@ -27,6 +28,7 @@ pub(crate) struct Shared {
     /// The database's device and inode when it was opened.
     identity: (u64, u64),
     state: Mutex<State>,
+    pub(crate) writers: writers::Writers,
     /// Wakes the keeper's thread.
     pub(crate) bell: OwnedFd,
     /// For those who wait for a session: it, or why there is none.
@@ -73,8 +75,9 @@ impl Shared {
     pub(crate) fn new(config: Config, database: PathBuf, folder: PathBuf, time: HostTime) -> std::io::Result<Self> {
         let meta = std::fs::metadata(&database)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let (identity, state, opened) = ((meta.dev(), meta.ino()), Mutex::default(), watch::Sender::new(None));
-        Ok(Self { config, database, folder, time, identity, state, bell, opened })
+        let (state, writers, opened) = (Mutex::default(), writers::Writers::new(), watch::Sender::new(None));
+        let identity = (meta.dev(), meta.ino());
+        Ok(Self { config, database, folder, time, identity, state, writers, bell, opened })
     }
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

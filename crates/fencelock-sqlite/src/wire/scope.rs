@@ -17,6 +17,7 @@ use rusqlite::{CachedStatement, Connection, Params, Row};
 use std::{
     cell::{Cell, RefCell},
     collections::{BTreeSet, HashSet},
+    ops::Range,
     os::fd::OwnedFd,
     time::{Duration, Instant},
 };
@@ -385,6 +386,8 @@ pub(crate) fn next_token(scope: &Scope<'_>, fence: i64, floor: i64) -> Result<i6
     if token > mark { Err(Fault::Mark(token)) } else { Ok(token) }
 }
 
+/// How long whoever finds the database locked sleeps until the next look.
+pub(crate) const POLL: Range<Duration> = Duration::from_micros(50)..Duration::from_millis(1);
 /// SQLite's own back-off gave single operations of more than a second under contention; this one is short and jittered.
 pub(crate) fn wait_while_busy(calls: i32) -> bool {
     thread_local!(static SINCE: Cell<Option<Instant>> = const { Cell::new(None) });
@@ -398,6 +401,6 @@ pub(crate) fn wait_while_busy(calls: i32) -> bool {
     if started.is_some_and(|at| at.elapsed() > PATIENCE) {
         return false;
     }
-    std::thread::sleep(Duration::from_micros(fastrand::u64(50..1_000)));
+    std::thread::sleep(POLL.start + (POLL.end - POLL.start).mul_f64(fastrand::f64()));
     true
 }

@@ -12,7 +12,10 @@ use std::{
     time::Duration,
 };
 
-pub use fencelock_testkit::processes::{eventually, full};
+pub use fencelock_testkit::{
+    on_a_steady_machine,
+    processes::{eventually, full},
+};
 
 pub const MS: Duration = Duration::from_millis(1);
 
