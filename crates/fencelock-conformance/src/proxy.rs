@@ -24,7 +24,8 @@ pub enum Trouble {
     None,
     /// It is forwarded, its reply is not, and the connection breaks.
     LoseReply,
-    /// It is forwarded, and once more over another connection, whose reply nobody reads: both before its sender hears. (A copy that comes later, of a command that was answered, is nothing that a connection does.)
+    /// It is forwarded, and once more over another connection, whose reply nobody reads: both before its sender hears. (A copy of a
+    /// command that was answered, and comes later, is nothing that a connection does.)
     Twice,
     /// The connection breaks at once; the command arrives so much later all the same, over another one.
     Late(Duration),

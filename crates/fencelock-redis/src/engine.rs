@@ -5,13 +5,14 @@ use crate::{
     keeper::{Order, remember_id, run},
     link::{CONNECT_TIMEOUT, Conn, Link},
     list::list,
+    renew::{Answered, Kept},
     shared::{Haunt, Shared, micros},
-    turns::{Turned, nap},
+    turns::{Seen, Turned, nap},
     wire::{
         key::Keys,
         record::letter,
-        reply::{Reply, number},
-        scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, RENEW, RESIZE, Script},
+        reply::Reply,
+        scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, RESIZE, Script},
     },
 };
 use async_trait::async_trait;
@@ -20,7 +21,6 @@ use fencelock_core::{
     Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
     Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
 };
-use redis::Value;
 use std::{
     fmt,
     pin::pin,
@@ -40,7 +40,7 @@ const AGAIN: usize = 5;
 /// So many keys go into one command, and so many commands of renewals are on their way at once: a server works off what one
 /// connection has sent before it turns to the next, so hundreds of them would keep everybody else waiting.
 const BATCH: usize = 32;
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 1;
 /// The next one follows so soon at the latest: the server may be far away.
 const PACE: Duration = Duration::from_millis(2);
 
@@ -237,7 +237,7 @@ impl Engine for RedisEngine {
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         let expected = request.wait().then(|| self.shared.expect(request.hold()));
         let (mut misses, mut late, limit) = (0, false, BootClock.now() + CONNECT_TIMEOUT);
-        let (lock, known, next) = loop {
+        let (lock, known, next, seen) = loop {
             // Why there is none is told also to those who gave up waiting for it.
             let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
             let sent_at = BootClock.now();
@@ -252,10 +252,10 @@ impl Engine for RedisEngine {
                     }
                     return self.granted("lock", request, number, sent_at, now);
                 }
-                Ok(Reply::Queued { busy, left }) => {
+                Ok(Reply::Queued { busy, left, end }) => {
                     let next = nap(busy.ahead, left, request.ttl());
                     request.queued(busy.clone());
-                    break (expected, busy, next);
+                    break (expected, busy, next, Seen::now(end, left));
                 }
                 Ok(Reply::Busy(busy)) => {
                     // Core takes this for nothing left behind.
@@ -292,7 +292,7 @@ impl Engine for RedisEngine {
         loop {
             let (reply, rx) = oneshot::channel();
             let (attempt, busy) = (request.clone(), known.clone());
-            if self.orders.send(Order::Wait { request: attempt, expected, busy, next, reply }).is_err() {
+            if self.orders.send(Order::Wait { request: attempt, expected, busy, next, seen, reply }).is_err() {
                 return Err(self.link().tell("lock", &Fault::Closed));
             }
             match rx.await {
@@ -313,37 +313,32 @@ impl Engine for RedisEngine {
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         let told = self.told("renew");
-        let keys: Vec<String> = grants.iter().map(|grant| self.shared.keys.key(&grant.name)).collect();
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let args: Vec<String> = grants
-            .iter()
-            .flat_map(|grant| [grant.hold.to_string(), grant.token.to_string(), micros(grant.ttl).to_string()])
-            .collect();
+        let kept = grants.iter().map(|Grant { name, hold, token, ttl, .. }| Kept {
+            name,
+            hold: *hold,
+            token: *token,
+            ttl: *ttl,
+        });
+        let kept: Vec<_> = kept.collect();
         // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
         let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min();
         let limit = self.link().patience().min(shortest.unwrap_or(MAX_TTL) / 8);
         let turn = self.renewals.acquire().await;
         let conn = self.link().here().await.map_err(&told)?;
         let sent_at = BootClock.now();
-        let mut asked = pin!(self.link().eval(&conn, limit, &RENEW, &keys, args.iter().map(String::as_bytes)));
+        let mut asked = pin!(self.shared.renew(&conn, limit, &kept));
         let soon = timeout(PACE, &mut asked).await;
         drop(turn);
-        let answer = match soon {
-            Ok(answer) => answer,
+        let answers = match soon {
+            Ok(answers) => answers,
             Err(_) => asked.await,
         };
-        let answer = answer.map_err(&told)?;
-        let Value::Array(parts) = &answer else { return Err(told(Fault::Answer)) };
-        let [now, Value::Array(each)] = parts.as_slice() else { return Err(told(Fault::Answer)) };
-        if let Some(now) = number(now) {
-            self.link().time.seen(sent_at, BootClock.now(), now);
-        }
-        let renewed = |answer: &Value| match number(answer) {
-            Some(1) => Renewed::Extended { sent_at },
-            Some(0) => Renewed::Lost(LossReason::TakenOver),
-            _ => Renewed::Unknown,
+        let renewed = |answer: &Answered| match answer {
+            Answered::Extended => Renewed::Extended { sent_at },
+            Answered::Gone => Renewed::Lost(LossReason::TakenOver),
+            Answered::Unknown => Renewed::Unknown,
         };
-        let renewed: Vec<_> = each.iter().map(renewed).collect();
+        let renewed: Vec<_> = answers.map_err(&told)?.iter().map(renewed).collect();
         let extended = |answer: &Renewed| matches!(answer, Renewed::Extended { .. });
         let extended = grants.iter().zip(&renewed).filter(|(_, answer)| extended(answer)).map(|(grant, _)| grant);
         self.shared.renewed(extended, sent_at);

@@ -3,7 +3,7 @@ use crate::{
     error::Fault,
     observers::{self, observe},
     shared::{Expected, Haunt, Shared},
-    turns::{Turned, listen, wait},
+    turns::{Seen, Turned, listen, wait},
     watch::Watches,
     wire::{reply::text, scripts::REMEMBER},
 };
@@ -17,7 +17,14 @@ use tokio::{
 
 pub(crate) enum Order {
     /// This request has a place in its queue; look again after so long.
-    Wait { request: Request, expected: Expected, busy: Busy, next: Duration, reply: oneshot::Sender<Turned> },
+    Wait {
+        request: Request,
+        expected: Expected,
+        busy: Busy,
+        next: Duration,
+        seen: Seen,
+        reply: oneshot::Sender<Turned>,
+    },
     /// A command that grants this hold may arrive until then, and nobody has it any more.
     Sweep { key: String, hold: HoldId, haunt: Haunt },
     /// Tell when this token is not that of the one who holds it alone.
@@ -45,11 +52,11 @@ pub(crate) async fn run(
         let due = due.map(|at| BootClock.now().until(at));
         tokio::select! {
             order = inbox.recv() => match order {
-                Some(Order::Wait { request, expected, busy, next, reply }) => {
+                Some(Order::Wait { request, expected, busy, next, seen, reply }) => {
                     if shared.must_listen() {
                         tasks.spawn(listen(shared.clone()));
                     }
-                    tasks.spawn(wait(shared.clone(), request, expected, busy, next, reply));
+                    tasks.spawn(wait(shared.clone(), request, expected, busy, next, seen, reply));
                 }
                 Some(Order::Sweep { key, hold, haunt }) => {
                     let shared = shared.clone();

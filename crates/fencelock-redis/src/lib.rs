@@ -6,6 +6,7 @@ mod keeper;
 mod link;
 mod list;
 mod observers;
+mod renew;
 mod server_time;
 mod shared;
 mod turns;

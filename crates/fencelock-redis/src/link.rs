@@ -316,6 +316,16 @@ impl Link {
         self.sent.fetch_add(many as u64 - 1, Relaxed);
         self.limited(conn, self.patience(), async move { inner.send_packed_commands(all, 0, many).await }).await
     }
+    /// Several at once that stand or fall together.
+    pub(crate) async fn all(&self, conn: &Conn, limit: Duration, all: &Pipeline) -> Result<Vec<Value>, Fault> {
+        let (mut inner, many) = (conn.inner.clone(), all.len());
+        #[cfg(feature = "bench")]
+        self.sent.fetch_add(many as u64 - 1, Relaxed);
+        let answers = async move {
+            inner.send_packed_commands(all, 0, many).await?.into_iter().map(Value::extract_error).collect()
+        };
+        self.limited(conn, limit, answers).await
+    }
     /// A script; one that the server has forgotten is sent along.
     pub(crate) async fn eval<'a>(
         &self,

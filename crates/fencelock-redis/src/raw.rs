@@ -112,7 +112,7 @@ impl RawQueue {
             }
             let _ = tokio::time::timeout(std::time::Duration::from_secs(1), self.pushes.next()).await;
             let mut refresh = redis::cmd("EVALSHA");
-            refresh.arg(&REFRESH.sha).arg(1).arg(&key).arg("3600000").arg(&hold).arg("30000000");
+            refresh.arg(&REFRESH.sha).arg(1).arg(&key).arg("3600000").arg(&hold).arg("30000000").arg("0").arg("0");
             answer = self.raw.conn.send_packed_command(&refresh).await?;
         }
     }

@@ -2,11 +2,13 @@
 use crate::{
     error::Fault,
     link::{Conn, Link, clock},
+    renew::Kept,
+    turns::Seen,
     wire::{
         key::Keys,
         record::{Held, status},
         reply::{Reply, number, text},
-        scripts::{REFRESH, RELEASE, RENEW},
+        scripts::{REFRESH, RELEASE},
     },
 };
 use fencelock_core::{BootClock, Clock, Grant, HoldId, Identity, Lease, Moment, Name, Request, Status, Token};
@@ -292,12 +294,14 @@ impl Shared {
     }
 
     /// A queued attempt's sign of life, and the confirm of a hand-over.
-    pub(crate) async fn refresh(&self, request: &Request) -> Result<(Reply, Moment), Fault> {
+    pub(crate) async fn refresh(&self, request: &Request, seen: Seen) -> Result<(Reply, Moment), Fault> {
         let conn = self.link.here().await?;
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
         let sent_at = BootClock.now();
         let key = self.keys.key(request.name());
-        let answer = self.link.run(&conn, &REFRESH, &key, &[hold.as_bytes(), ttl.as_bytes()]).await?;
+        let (end, rest) = (seen.end.to_string(), micros(seen.rest()).to_string());
+        let args = [hold.as_bytes(), ttl.as_bytes(), end.as_bytes(), rest.as_bytes()];
+        let answer = self.link.run(&conn, &REFRESH, &key, &args).await?;
         Ok((answer, sent_at))
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
@@ -306,15 +310,6 @@ impl Shared {
         let token = token.map_or_else(String::new, |token| token.to_string());
         let (hold, limit) = (hold.to_string(), self.link.patience().min(LEAVE));
         self.link.run_within(&conn, limit, &RELEASE, key, &[hold.as_bytes(), token.as_bytes()]).await
-    }
-    /// The records of these stay for as long as they should; nothing else of them changes.
-    async fn keep(&self, conn: &Conn, holds: &[&(HoldId, Own)]) -> Result<(), Fault> {
-        let keys: Vec<String> = holds.iter().map(|(_, own)| self.keys.key(&own.name)).collect();
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let args = holds.iter().flat_map(|(hold, own)| [hold.to_string(), own.token.to_string(), "0".to_owned()]);
-        let args: Vec<String> = args.collect();
-        let args = args.iter().map(String::as_bytes);
-        self.link.eval(conn, self.link.patience(), &RENEW, &keys, args).await.map(drop)
     }
     /// One lock, as it is now. It makes no record.
     pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {
@@ -339,9 +334,15 @@ impl Shared {
         }
         let ends = self.link.commands(&conn, &ends).await?;
         let early = |end: &Value| number(end).is_some_and(|ms| (0..self.link.least_kept()).contains(&ms));
-        let early: Vec<_> = holds.iter().zip(&ends).filter(|(_, end)| early(end)).map(|(hold, _)| hold).collect();
+        let early = holds.iter().zip(&ends).filter(|(_, end)| early(end)).map(|((hold, own), _)| Kept {
+            name: &own.name,
+            hold: *hold,
+            token: own.token,
+            ttl: Duration::ZERO,
+        });
+        let early: Vec<_> = early.collect();
         if !early.is_empty()
-            && let Err(fault) = self.keep(&conn, &early).await
+            && let Err(fault) = self.renew(&conn, self.link.patience(), &early).await
             && fault.ends_connection()
         {
             return Err(fault);

@@ -5,7 +5,7 @@ use crate::{
     shared::{Expected, Shared},
     wire::reply::Reply,
 };
-use fencelock_core::{Busy, ErrorKind, Grant, Request, Token};
+use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, Moment, Request, Token};
 use futures_util::StreamExt;
 use std::{
     sync::{Arc, atomic::Ordering::Relaxed},
@@ -34,6 +34,27 @@ pub(crate) enum Turned {
     Failed(Fault),
 }
 
+/// When the lock is free by itself, as a waiter last saw it. The server's clock may be set back meanwhile; a waiter's own never is
+/// (SAFETY H4).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seen {
+    /// By the server's clock.
+    pub(crate) end: i64,
+    left: Duration,
+    at: Moment,
+}
+impl Seen {
+    /// An answer that has just come: no more was left when it was given.
+    pub(crate) fn now(end: i64, left: Duration) -> Self {
+        Self { end, left, at: BootClock.now() }
+    }
+    /// How much is left. *Invariant:* no less than by the clock of whoever holds it, also where clocks run 2 % apart.
+    pub(crate) fn rest(&self) -> Duration {
+        let passed = self.at.until(BootClock.now());
+        self.left.saturating_sub(passed - passed / 50)
+    }
+}
+
 /// Waits in the queue until it is granted, stopped, or has no place any more. An outage is survived, until the caller's limit
 /// (SAFETY E8).
 pub(crate) async fn wait(
@@ -42,6 +63,7 @@ pub(crate) async fn wait(
     expected: Expected,
     mut busy: Busy,
     mut next: Duration,
+    mut seen: Seen,
     mut reply: oneshot::Sender<Turned>,
 ) {
     let place = expected.place.clone();
@@ -59,7 +81,7 @@ pub(crate) async fn wait(
         }
         let answer = tokio::select! {
             biased;
-            answer = shared.refresh(&request) => answer,
+            answer = shared.refresh(&request, seen) => answer,
             // Whoever stops takes back what it may have been granted.
             () = request.stopped() => break Turned::Stopped(busy),
         };
@@ -74,7 +96,8 @@ pub(crate) async fn wait(
                 }
                 break Turned::Granted(shared.granted(&request, token, sent_at, now));
             }
-            Ok((Reply::Queued { busy: now, left }, _)) => {
+            Ok((Reply::Queued { busy: now, left, end }, _)) => {
+                seen = Seen::now(end, left);
                 next = nap(now.ahead, left, request.ttl());
                 pause = Duration::from_millis(10);
                 request.queued(now.clone());

@@ -98,6 +98,8 @@ struct Model {
     /// After a step of the clock those who share are looked through when hints ask for it: the first end, the shortest length.
     stepped: bool,
     hints: [i64; 2],
+    /// An end that the waiter who asks has seen, and what is left of it by its clock.
+    seen: [i64; 2],
     /// Channels, somebody with a pattern, a right that is missing.
     hear: [bool; 6],
     pushed: Vec<String>,
@@ -125,7 +127,11 @@ impl Model {
     fn settle(&mut self) {
         let (now, [first, shortest]) = (self.now, self.hints);
         let all = !self.stepped || first <= now || first > now + shortest;
-        self.held.iter_mut().filter(|one| one.claim == 'o' || all).for_each(|one| one.end = one.end.min(now + one.ttl));
+        for one in self.held.iter_mut().filter(|one| one.claim == 'o' || all).filter(|one| one.end > now + one.ttl) {
+            let known = one.end == self.seen[0];
+            one.end = now + if known { self.seen[1].min(one.ttl) } else { one.ttl };
+            *self.met.entry(if known { "an end seen before" } else { "an end that was cut" }).or_default() += 1;
+        }
         self.held.retain(|one| one.end > now || !(one.claim == 'o' || all));
     }
     fn is_alone(&self) -> bool {
@@ -213,6 +219,7 @@ impl Model {
         if name == "resize" && now > n(3) {
             return Err("6 0 now".into());
         }
+        self.seen = if name == "refresh" { [n(2), n(3)] } else { [0, 0] };
         if name != "renew" {
             self.settle();
         }
@@ -444,7 +451,7 @@ impl World<'_> {
         for w in all.filter(|_| live).cloned().collect::<Vec<_>>() {
             // Some come late, and a few too late.
             if self.model.now - (w.end - ALIVE) >= S.min(w.ttl / 2) && self.rng.u8(..3) > 0 {
-                self.call("refresh", format!("{},{}", w.hold, w.ttl));
+                self.call("refresh", format!("{},{},0,0", w.hold, w.ttl));
             }
         }
         let usual = [10, 10, 10, 10, 30, 65, 65, 65, 78, 85];
@@ -457,7 +464,12 @@ impl World<'_> {
             28..33 if live => self.call("release", format!("{hold},")),
             // An earlier call comes again.
             28..33 => r.choice(&self.log).cloned().into_iter().for_each(|(_, name, words, _)| self.call(name, words)),
-            33..60 => self.call("refresh", format!("{hold},{ttl}")),
+            33..60 => {
+                // Somebody's, or nobody's; as much as it was, or nothing any more.
+                let seen = r.choice(&self.model.held).map_or(0, |one| one.end - i64::from(r.u8(..4) == 0));
+                let rest = r.choice([-S, 0, 1, S / 5, 3 * S, 90 * S]).unwrap();
+                self.call("refresh", format!("{hold},{ttl},{seen},{rest}"));
+            }
             60..72 if r.u8(..5) < 2 => self.call("release", format!("{hold},")),
             60..72 => self.call("release", format!("{hold},{token}")),
             72..80 => self.call("renew", vec![format!("{hold},{token},{ttl}"); times].join(",")),
@@ -511,7 +523,9 @@ fn the_scripts_do_as_their_model() {
     }
     println!("{calls} calls; {met:?}");
     let rare = ["handed over", "handed to a deaf one", "died in the queue", "expired", "downgraded", "adopted"];
-    for what in rare.into_iter().chain(["closed up", "the clock stepped", "displaced by a resize"]) {
+    for what in
+        rare.into_iter().chain(["closed up", "the clock stepped", "an end seen before", "displaced by a resize"])
+    {
         assert!(one.is_some() || met.contains_key(what), "never {what}");
     }
 }

@@ -248,8 +248,14 @@ fn what_was_abandoned_is_taken_back_whatever_arrives_when() {
             // Every try meets it.
             let met = first(&proxy, "acquire", 100, trouble);
             let lock = c.mutex(&name);
-            let _ = tokio::time::timeout(50 * MS, lock.lock()).await;
-            eventually("sent", || async { met.load(SeqCst) > 0 }).await;
+            let sent = async {
+                eventually("sent", || async { met.load(SeqCst) > 0 }).await;
+                tokio::time::sleep(50 * MS).await;
+            };
+            tokio::select! {
+                got = lock.lock() => drop(got),
+                () = sent => {}
+            }
             proxy.calm();
             eventually("taken back", || async {
                 let status = other.inspect(&name).await.unwrap();

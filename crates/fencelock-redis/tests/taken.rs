@@ -1,5 +1,6 @@
 //! A hold that somebody takes away is told at once, long before its next renewal (SAFETY G6); and what changes beside it is no loss.
-//! Planted to see them go red: no tracking; every change a loss; an end that is not looked at.
+//! Planted to see them go red: no tracking; every change a loss; an end that is not looked at; a renewal that does not read what it
+//! wrote.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -47,6 +48,38 @@ fn by_whatever_hand() {
         operator.force_release("x", token).await.unwrap();
         assert_eq!(soon(lost).await, LossReason::TakenOver);
         in_time(began.elapsed(), "a forced release");
+    });
+}
+
+/// A renewal writes each record, and the server forgets who read it before: in whichever part of one a hold was.
+#[test]
+fn also_after_a_renewal() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let mut guards = Vec::new();
+        for i in 0..20 {
+            guards.push(c.mutex(format!("x{i}")).lock().await.unwrap());
+        }
+        let readers = [c.rw_lock("r").read().await.unwrap(), c.rw_lock("r").read().await.unwrap()];
+        tokio::time::sleep(250 * MS).await;
+        let ends =
+            || guards.iter().map(|guard| guard.valid_until()).chain(readers.iter().map(|guard| guard.valid_until()));
+        let before: Vec<_> = ends().collect();
+        // All of them are renewed, long before their time.
+        server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+        eventually("renewed", || async { ends().zip(&before).all(|(end, before)| end > *before) }).await;
+        for i in [0, 7, 8, 19] {
+            let (lost, began) = (guards[i].lost(), Instant::now());
+            server.ask(&["HDEL", &format!("fl:x{i}"), "o"]).unwrap();
+            assert_eq!(soon(lost).await, LossReason::TakenOver, "x{i}");
+            in_time(began.elapsed(), "after a renewal");
+        }
+        let (lost, began) = (readers[1].lost(), Instant::now());
+        server.ask(&["DEL", "fl:r"]).unwrap();
+        assert_eq!(soon(lost).await, LossReason::TakenOver);
+        in_time(began.elapsed(), "after a renewal, shared");
+        assert_eq!(guards.iter().filter(|guard| guard.is_valid()).count(), 16);
     });
 }
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 pub(crate) enum Reply {
     /// Done, or granted so long ago. What the number is, is the script's affair.
     Done { number: i64, now: i64, ago: Duration },
-    /// In the queue; something ends by itself after so long.
-    Queued { busy: Busy, left: Duration },
+    /// In the queue; something ends by itself after so long, then by the server's clock.
+    Queued { busy: Busy, left: Duration, end: i64 },
     /// Somebody else has it.
     Busy(Busy),
     /// It is a live lock of this kind.
@@ -40,7 +40,7 @@ pub(crate) fn reply(value: &Value) -> Option<Reply> {
             now: numeral(2).unwrap_or(0),
             ago: micros(numeral(3).unwrap_or(0)),
         },
-        2 => Reply::Queued { busy: busy(), left: micros(numeral(3)?) },
+        2 => Reply::Queued { busy: busy(), left: micros(numeral(3)?), end: numeral(2)?.checked_add(numeral(3)?)? },
         3 => Reply::Busy(busy()),
         4 => Reply::OtherKind(text(at(1))?.to_owned()),
         5 => Reply::OtherSize(u32::try_from(numeral(1)?).ok()?),

@@ -39,16 +39,24 @@ local function leave(place,hold)
     call('HSET',K,'q',s.q)
   end
 end
+-- An end that the waiter who asks has seen when it last looked, and what is left until then by its own clock.
+local seen,rest=0,0
+-- The clock has gone back (SAFETY H4). An end that nobody has moved since the waiter saw it is where the waiter says, however the clock
+-- was set meanwhile: a renewal would have moved it. Any other is as far away as the lease is long, at most.
+local function cut(r)
+  if r.e>now+r.l then r.e=now+(r.e==seen and math.min(rest,r.l) or r.l) end
+end
 -- Who is over goes. Nobody is asked before the first of them can be over (SAFETY H3), or the clock has gone back (H4): without that
 -- the first end is never further away than the shortest ttl.
 local function settle()
   if s.o then
-    if s.o.e>now+s.o.l then
-      s.o.e=now+s.o.l
-      call('HSET',K,'o',text(s.o))
-    elseif s.o.e<=now then
+    local e=s.o.e
+    cut(s.o)
+    if s.o.e<=now then
       call('HDEL',K,'o')
       s.o=nil
+    elseif s.o.e~=e then
+      call('HSET',K,'o',text(s.o))
     end
   end
   if s.n>0 and (s.m<=now or s.m>now+s.y) then
@@ -57,13 +65,12 @@ local function settle()
     for x=1,#all,2 do
       if string.sub(all[x],1,1)=='h' then
         local r=holder(all[x+1])
-        if r.e>now+r.l then
-          r.e=now+r.l
-          call('HSET',K,all[x],text(r))
-        end
+        local e=r.e
+        cut(r)
         if r.e<=now then
           call('HDEL',K,all[x])
         else
+          if r.e~=e then call('HSET',K,all[x],text(r)) end
           if s.n==0 then s.m=r.e s.y=r.l end
           s.n=s.n+r.take
           s.m=math.min(s.m,r.e)
