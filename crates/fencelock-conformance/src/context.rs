@@ -318,34 +318,6 @@ impl fmt::Debug for Silence {
     }
 }
 
-/// Whether this machine stands still now and then: who is late on one that does shows nothing.
-pub(crate) struct Stalls(Arc<(AtomicBool, std::sync::Mutex<Duration>)>);
-impl Stalls {
-    pub(crate) fn watch() -> Self {
-        let shared = Arc::<(AtomicBool, std::sync::Mutex<Duration>)>::default();
-        let ours = shared.clone();
-        std::thread::spawn(move || {
-            while !ours.0.load(SeqCst) {
-                let before = BootClock.now();
-                std::thread::sleep(Duration::from_millis(1));
-                let gap = before.until(BootClock.now());
-                let mut worst = ours.1.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                *worst = gap.max(*worst);
-            }
-        });
-        Self(shared)
-    }
-    /// The longest time in which a thread that wanted to run did not.
-    pub(crate) fn worst(&self) -> Duration {
-        *self.0.1.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-}
-impl Drop for Stalls {
-    fn drop(&mut self) {
-        self.0.0.store(true, SeqCst);
-    }
-}
-
 /// Waits until it is so, and says how long that took. Never sleep for a fixed time instead.
 ///
 /// ```

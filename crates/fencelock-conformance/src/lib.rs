@@ -45,6 +45,7 @@ pub mod judge;
 mod peer;
 pub mod proxy;
 mod puppet;
+mod stalls;
 mod suite;
 
 pub use case::{Case, Need, Role, all_cases};

@@ -3,13 +3,13 @@ use crate::{
     case::{Case, Ground, all_cases},
     context::{Context, Void},
     fixture::{Family, Fixture},
-    peer,
+    peer, stalls,
 };
-use fencelock_core::Capabilities;
+use fencelock_core::{BootClock, Capabilities, Clock};
 use libtest_mimic::{Arguments, Failed, Trial};
 use std::{
     cmp::Reverse,
-    panic::resume_unwind,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     process::ExitCode,
     sync::{Arc, mpsc},
     time::{Duration, Instant},
@@ -54,6 +54,7 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
     if let Some(code) = peer::worker(families) {
         return code;
     }
+    stalls::watch();
     let mut args = Arguments::from_args();
     let whole =
         args.filter.is_none() && args.skip.is_empty() && args.test_threads.is_none() && !args.ignored && !args.list;
@@ -163,11 +164,23 @@ impl Store {
         }
     }
     fn prove(&self, name: &str, case: &Case) -> Result<(), Failed> {
+        // A ttl may run out on a machine that stood still for a part of it.
+        let excuse = self.family.short_ttl() / 10;
         for _ in 0..AGAIN {
-            match self.once(name, case)? {
-                Ok(()) => return Ok(()),
-                Err(Void(why)) => println!("{name} proves nothing, once more: {why}"),
-            }
+            let began = BootClock.now();
+            let why = match catch_unwind(AssertUnwindSafe(|| self.once(name, case))) {
+                Ok(Ok(Ok(()))) => return Ok(()),
+                Ok(Ok(Err(Void(why)))) => why,
+                failed => {
+                    let still = stalls::worst_since(began);
+                    match failed {
+                        _ if still >= excuse => format!("it failed on a machine that stood still for {still:?}"),
+                        Ok(failed) => return failed.map(|_| ()),
+                        Err(panic) => resume_unwind(panic),
+                    }
+                }
+            };
+            println!("{name} proves nothing, once more: {why}");
         }
         Err(Failed::from(format!("void {AGAIN} times: the machine is too busy")))
     }

@@ -1,6 +1,6 @@
 //! redis.md 6.9: what nobody tests.
 use super::{nobody_more::calls, prelude::*, redis_py::grant_of};
-use crate::context::{Stalls, void};
+use crate::{context::void, stalls};
 use fencelock_core::Renewed;
 
 cases! {
@@ -415,10 +415,10 @@ async fn lost_before_end(cx: Context) {
         let wait = other.mutex(&name).lock();
         let next = tokio::spawn(async move { (wait.await.unwrap(), BootClock.now()) });
         cx.queued(&other, &name, 1).await;
-        let stalls = Stalls::watch();
+        let began = BootClock.now();
         silence.begin().await;
         let (reason, told) = within("told", lost).await.unwrap();
-        let (until, stood) = (guard.valid_until(), stalls.worst());
+        let (until, stood) = (guard.valid_until(), stalls::worst_since(began));
         assert!(matches!(reason, LossReason::Unreachable | LossReason::Expired | LossReason::SessionEnded), "{reason}");
         if told > until {
             let late = format!("told {:?} after the end of the validity", until.until(told));
