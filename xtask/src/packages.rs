@@ -13,6 +13,8 @@ use std::process::Command;
 const NEEDED: &[(&str, &[&str])] = &[
     ("bash", &["bash"]),
     ("cc", &["gcc", "libc6-dev"]),
+    ("etcd", &["etcd-server"]),
+    ("etcdctl", &["etcd-client"]),
     ("less", &["less"]),
     ("pgrep", &["procps"]),
     ("ps", &["procps"]),

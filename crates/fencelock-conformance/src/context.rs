@@ -128,6 +128,10 @@ impl Context {
     pub fn short(&self) -> Duration {
         self.0.family.short_ttl()
     }
+    /// [`Family::tells_last_token`].
+    pub(crate) fn tells_last_token(&self) -> bool {
+        self.0.family.tells_last_token()
+    }
 
     /// For holds that are kept while their client is closed: long where they end with its session, at once; short where each
     /// has a lease, which runs out.

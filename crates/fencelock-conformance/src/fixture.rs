@@ -22,6 +22,11 @@ pub trait Family: Send + Sync {
     fn patience(&self) -> Option<Duration> {
         None
     }
+    /// Whether a name that nobody uses still tells its last token: a store that orders everything that is written to it need keep
+    /// nothing for that.
+    fn tells_last_token(&self) -> bool {
+        true
+    }
     /// In a worker process: an engine on the store of [`Fixture::address`].
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         let _ = ttl;

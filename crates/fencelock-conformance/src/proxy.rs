@@ -254,6 +254,10 @@ impl Shared {
     }
 }
 
+/// Of a protocol that is not taken apart: what has come so far is a command.
+pub fn bytes(buffer: &[u8]) -> Option<usize> {
+    Some(buffer.len()).filter(|len| *len > 0)
+}
 /// Of the protocol of Redis: a list of strings, each with its length in front.
 pub fn resp(buffer: &[u8]) -> Option<usize> {
     let mut at = 0;

@@ -1,12 +1,14 @@
 //! Servers for the tests: private ones, on loopback, on free ports, in folders of their own, and gone afterwards, also when the
 //! test is killed. And [`processes`], for tests between several of them.
 mod clock;
+mod etcd;
 mod process;
 pub mod processes;
 mod redis;
 mod steady;
 
 pub use clock::WallClock;
+pub use etcd::{Etcd, EtcdOptions, EtcdTls};
 pub use process::{Folder, free_port};
 pub use redis::{Redis, RedisOptions};
 pub use steady::on_a_steady_machine;

@@ -1,6 +1,7 @@
 //! Every engine of this workspace × every case. `cargo test -p fencelock-conformance --test suite -- PART-OF-A-NAME`
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod catalogue;
+mod etcd;
 mod memory;
 mod redis;
 mod sqlite;
@@ -16,4 +17,4 @@ fn main() -> ExitCode {
     fencelock_conformance::run(FAMILIES, vec![complete])
 }
 const FAMILIES: &[&dyn fencelock_conformance::Family] =
-    &[&memory::Leases, &memory::Sessions, &sqlite::Sqlite, &redis::Single];
+    &[&memory::Leases, &memory::Sessions, &sqlite::Sqlite, &redis::Single, &etcd::One];

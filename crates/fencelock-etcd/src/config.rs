@@ -1,0 +1,199 @@
+//! What an `etcd:` URL says.
+use fencelock_core::{Error, ErrorKind, Result, url::Url};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The keys of a URL.
+const KEYS: [&str; 5] = ["ca", "cert", "key", "prefix", "ttl"];
+/// The shortest ttl. The server counts in whole seconds: of a shorter one only our side of the promise is shorter.
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(500);
+/// The longest.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(86_400);
+const PORT: u16 = 2379;
+
+/// How the engine is reached.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The members: name or address, and port. Any of them will do.
+    pub hosts: Vec<(String, u16)>,
+    /// Encrypted, and how the other side is known.
+    pub tls: Option<Tls>,
+    /// User and password, where the server asks for them. The password is never shown.
+    pub login: Option<(String, String)>,
+    /// What all keys begin with: a peer takes our lock NAME as `etcdctl lock PREFIX NAME`, in one word.
+    pub prefix: String,
+    /// The ttl of holds that do not say their own.
+    pub ttl: Duration,
+}
+/// Files in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Who signed the servers' certificates; `None`: somebody whom this machine trusts.
+    pub ca: Option<PathBuf>,
+    /// The certificate and the key that we show.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
+
+impl Config {
+    /// The members, and the defaults.
+    pub fn new(hosts: Vec<(String, u16)>) -> Self {
+        Self { hosts, tls: None, login: None, prefix: "fencelock/".to_owned(), ttl: Duration::from_secs(30) }
+    }
+    /// Reads a URL: `etcd://user:password@h1:2379,h2:2379`, `etcds://…` for TLS.
+    ///
+    /// # Errors
+    /// `InvalidConfig` with the value, the place and the way out.
+    pub fn from_url(text: &str) -> Result<Self> {
+        let mut url = Url::parse(text)?;
+        let encrypted = match url.scheme() {
+            "etcd" => false,
+            "etcds" => true,
+            other => return Err(invalid(format!("{other:?} is not this engine's")).hint("write etcd://HOST:2379")),
+        };
+        let hosts: Vec<_> = url.hosts().iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+        if !matches!(url.path(), "" | "/") {
+            return Err(invalid(format!("{:?} is not read: etcd has no databases", url.path()))
+                .hint("write etcd://HOST:2379?prefix=…"));
+        }
+        let mut config = Self::new(hosts);
+        config.login = match (url.user(), url.password()) {
+            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
+            (None, None) => None,
+            _ => {
+                return Err(invalid("user and password belong together".into()).hint("write etcd://USER:PASSWORD@HOST"));
+            }
+        };
+        if let Some(prefix) = url.take("prefix") {
+            config.prefix = prefix;
+        }
+        if let Some(ttl) = url.take_duration("ttl")? {
+            config.ttl = ttl;
+        }
+        let (ca, cert, key) = (url.take("ca"), url.take("cert"), url.take("key"));
+        if !encrypted && (ca.is_some() || cert.is_some() || key.is_some()) {
+            return Err(
+                invalid("certificates are given for a connection that is not encrypted".into()).hint("write etcds://")
+            );
+        }
+        let client = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(invalid("cert and key belong together".into()).hint("give both, or neither")),
+        };
+        config.tls = encrypted.then(|| Tls { ca: ca.map(Into::into), client });
+        url.finish(&KEYS)?;
+        config.check()?;
+        Ok(config)
+    }
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.hosts.is_empty() || self.hosts.iter().any(|(host, _)| host.is_empty()) {
+            return Err(invalid("a host is missing".into()).hint("write etcd://HOST:2379"));
+        }
+        let odd = |c: char| c == '\0' || c == '%';
+        if self.prefix.len() > 512 || self.prefix.contains(odd) {
+            return Err(invalid("the prefix is too long, or holds a NUL or a %".into()).hint("use at most 512 bytes"));
+        }
+        if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
+            let range = format!("etcd takes {MIN_TTL:?} to {MAX_TTL:?}");
+            return Err(invalid(format!("a ttl of {:?} cannot be used", self.ttl)).with("key", "ttl").hint(range));
+        }
+        Ok(())
+    }
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "etcds" } else { "etcd" }
+    }
+    /// Each member as gRPC names it.
+    pub(crate) fn members(&self) -> impl Iterator<Item = String> + '_ {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        self.hosts.iter().map(move |(host, port)| format!("{scheme}://{}:{port}", bracketed(host)))
+    }
+    /// For people; without secrets.
+    pub(crate) fn endpoint(&self) -> String {
+        let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{}:{port}", bracketed(host))).collect();
+        format!("{}://{}", self.scheme(), hosts.join(","))
+    }
+    /// The URL that leads to the same locks; `None` when it would show the password.
+    pub(crate) fn url(&self) -> Option<String> {
+        if self.login.is_some() {
+            return None;
+        }
+        let mut url = self.endpoint();
+        url.push_str("?prefix=");
+        url.push_str(&encode(&self.prefix));
+        let mut file = |name: &str, path: &Path| {
+            url.push_str(&format!("&{name}={}", encode(path.to_str()?)));
+            Some(())
+        };
+        if let Some(tls) = &self.tls {
+            if let Some(ca) = &tls.ca {
+                file("ca", ca)?;
+            }
+            if let Some((cert, key)) = &tls.client {
+                file("cert", cert)?;
+                file("key", key)?;
+            }
+        }
+        Some(url)
+    }
+}
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Config({})", self.endpoint())
+    }
+}
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidConfig, "connect", message)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see them go red: the password in `Debug`.
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let config = Config::from_url("etcd://ann:s%40d@h1,[::1]:7000?prefix=shop/&ttl=10s").unwrap();
+        assert_eq!(config.hosts, [("h1".to_owned(), 2379), ("::1".to_owned(), 7000)]);
+        assert_eq!(config.login, Some(("ann".to_owned(), "s@d".to_owned())));
+        assert_eq!((config.prefix.as_str(), config.ttl.as_secs()), ("shop/", 10));
+        assert_eq!(config.members().collect::<Vec<_>>(), ["http://h1:2379", "http://[::1]:7000"]);
+        assert!(!format!("{config:?}").contains("s@d") && config.url().is_none());
+        let tls = Config::from_url("etcds://h?ca=/a&cert=/b&key=/c").unwrap();
+        assert_eq!(tls.tls, Some(Tls { ca: Some("/a".into()), client: Some(("/b".into(), "/c".into())) }));
+        assert_eq!(Config::from_url(&tls.url().unwrap()).unwrap(), tls);
+    }
+    #[test]
+    fn what_cannot_be_used_is_told() {
+        for (url, says) in [
+            ("etcd:", "a host is missing"),
+            ("etcd://h/x", "no databases"),
+            ("etcd://h?tll=3s", "did you mean \"ttl\"?"),
+            ("etcd://h?ttl=1ms", "500ms"),
+            ("etcd://h?ca=/x", "etcds://"),
+            ("etcds://h?cert=/x", "belong together"),
+            ("etcd://ann@h", "belong together"),
+            ("etcd://h?prefix=a%25", "holds a NUL or a %"),
+            ("http://h", "is not this engine's"),
+        ] {
+            let error = Config::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+        }
+    }
+}

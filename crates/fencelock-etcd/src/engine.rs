@@ -1,0 +1,305 @@
+//! The engine's door: calls of callers go over their runtime's own connection, whatever waits is given to `run`.
+use crate::{
+    config::{Config, MAX_TTL, MIN_TTL},
+    error::Fault,
+    keeper::{Order, revoke, run},
+    leases::{Place, Term},
+    link::{CONNECT_TIMEOUT, Conn, Link, PATIENCE},
+    list::list,
+    shared::{Entered, Shared},
+    turns::Turned,
+    watch::{self, Watches},
+    wire::{
+        key::Keys,
+        pb::{LeaseGrant, LeaseGranted},
+        txn::{choose, created, get, put},
+    },
+};
+use async_trait::async_trait;
+use fencelock_core::{
+    BootClock, Busy, Capabilities, Clock, Engine, EngineId, EngineInfo, Error, Fencing, Grant, Listing, LossReason,
+    Name, Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, Status, TakenAway, Token, Waiting,
+};
+use std::{fmt, future::pending, sync::Arc, time::Duration};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::sleep,
+};
+
+/// So often a claim is sent again under its hold id when nobody knows what became of it.
+const AGAIN: u32 = 5;
+/// For so long the store's identity outlives the last who made it.
+const REMEMBERED: i64 = 3_600;
+
+/// Locks in one etcd.
+pub struct EtcdEngine {
+    info: EngineInfo,
+    shared: Arc<Shared>,
+    watches: Arc<Watches>,
+    orders: mpsc::UnboundedSender<Order>,
+    inbox: Mutex<(mpsc::UnboundedReceiver<Order>, mpsc::UnboundedReceiver<watch::Order>)>,
+}
+
+impl EtcdEngine {
+    /// Connects to the first member that answers.
+    ///
+    /// # Errors
+    /// `Unreachable` within 5 s, `PermissionDenied`, `InvalidConfig`.
+    ///
+    /// # Cancel safety
+    /// If dropped nothing is left but, perhaps, the store's identity, which goes by itself.
+    pub async fn connect(config: Config) -> Result<Self> {
+        config.check()?;
+        let link = Link::new(&config)?;
+        let shared = Arc::new(Shared::new(Keys::new(&config.prefix), link));
+        let told = |fault: Fault| fault.tell("connect", &config.endpoint());
+        let conn = shared.link.soon(pending()).await.map_err(told)?;
+        let id = identity(&shared, &conn).await.map_err(told)?;
+        let capabilities = Capabilities {
+            read_write: false,
+            downgrade: false,
+            permits: false,
+            cells: false,
+            fixed_leases: false,
+            tickets: false,
+            fencing: Fencing::Durable,
+            ordering: Ordering::Fifo,
+            waiting: Waiting::Push,
+            taken_away: TakenAway::Pushed,
+            ttl_per_hold: true,
+            renew_batch: 64,
+            min_ttl: MIN_TTL,
+            max_ttl: MAX_TTL,
+            drift: 0.01,
+        };
+        let info = EngineInfo {
+            id,
+            scheme: config.scheme(),
+            endpoint: config.endpoint().into(),
+            url: config.url().map(Into::into),
+            layout: "native",
+            capabilities,
+            default_ttl: config.ttl,
+        };
+        let ((orders, inbox), (watches, watched)) = (mpsc::unbounded_channel(), Watches::new());
+        Ok(Self { info, shared, watches: Arc::new(watches), orders, inbox: Mutex::new((inbox, watched)) })
+    }
+    /// As [`connect`](Self::connect), by an `etcd:` URL.
+    ///
+    /// # Errors
+    /// As there, and `InvalidConfig` for the URL.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn from_url(url: &str) -> Result<Self> {
+        Self::connect(Config::from_url(url)?).await
+    }
+
+    fn link(&self) -> &Link {
+        &self.shared.link
+    }
+    fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
+        move |fault| self.link().tell(operation, &fault)
+    }
+    /// Where the attempt is written: where it was, or by a lease of its term by which nobody contends for this name.
+    /// `None`: it was stopped.
+    async fn place(&self, request: &Request) -> std::result::Result<Option<Place>, Fault> {
+        loop {
+            if let Some(place) = self.shared.found(request.hold()) {
+                return Ok(Some(place));
+            }
+            let lease = self.shared.leases().take(Term::of(request), request.name());
+            if let Some(lease) = lease {
+                return Ok(Some(self.shared.place(request, lease)));
+            }
+            let (reply, rx) = oneshot::channel();
+            self.orders.send(Order::Lease { term: Term::of(request), reply }).map_err(|_| Fault::Closed)?;
+            tokio::select! {
+                biased;
+                end = rx => match end {
+                    Ok(end) => end?,
+                    // `run` was begun anew.
+                    Err(_) => sleep(Duration::from_millis(5)).await,
+                },
+                () = request.stopped() => return Ok(None),
+            }
+        }
+    }
+    fn granted(&self, request: &Request, place: &Place, token: i64) -> Result<Outcome> {
+        let grant = self.shared.granted(request, place, token);
+        grant.map(Outcome::Granted).ok_or_else(|| self.link().tell("lock", &Fault::Answer))
+    }
+}
+/// Which store this is. It is kept by a lease of its own, and goes when nobody has come for an hour.
+async fn identity(shared: &Shared, conn: &Conn) -> std::result::Result<EngineId, Fault> {
+    let key = shared.keys.id();
+    let read = |value: &[u8]| {
+        let id = std::str::from_utf8(value).ok().and_then(|id| u128::from_str_radix(id, 16).ok());
+        id.map(|id| EngineId::from_bytes(id.to_be_bytes())).ok_or(Fault::Answer)
+    };
+    let known = shared.link.txn(conn, choose(Vec::new(), vec![get(&key)], Vec::new())).await?;
+    if let Some(known) = known.one(0).ok_or(Fault::Answer)? {
+        return read(&known.value);
+    }
+    let ask = LeaseGrant { ttl: REMEMBERED, id: 0 };
+    let lease: LeaseGranted = shared.link.call(conn, "/etcdserverpb.Lease/LeaseGrant", ask).await?;
+    let mine = EngineId::random().map_err(|_| Fault::Closed)?;
+    let value = mine.to_string().into_bytes();
+    let claim = choose(vec![created(&key, 0)], vec![put(&key, value, lease.id)], vec![get(&key)]);
+    let answer = shared.link.txn(conn, claim).await?;
+    if answer.succeeded {
+        return Ok(mine);
+    }
+    revoke(shared, conn, lease.id).await?;
+    let known = answer.one(0).ok_or(Fault::Answer)?.ok_or(Fault::Answer)?;
+    read(&known.value)
+}
+impl fmt::Debug for EtcdEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Etcd({})", self.info.endpoint)
+    }
+}
+
+#[async_trait]
+impl Engine for EtcdEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+    async fn acquire(&self, request: &Request) -> Result<Outcome> {
+        let told = self.told("lock");
+        let (mut misses, limit) = (0, BootClock.now() + CONNECT_TIMEOUT);
+        let (mut place, front) = loop {
+            let conn = self.link().soon(request.stopped()).await.map_err(&told)?;
+            let Some(place) = self.place(request).await.map_err(&told)? else {
+                return Ok(Outcome::Busy(Busy::default()));
+            };
+            // What ends it is the epoch; core wants to know when to look for the last time.
+            if request.open(BootClock.now(), PATIENCE).is_none() {
+                return Ok(Outcome::Busy(Busy::default()));
+            }
+            match self.shared.enter(&conn, request, &place).await {
+                Ok(Entered::Granted { token, .. }) => return self.granted(request, &place, token),
+                Ok(Entered::Queued(front)) => break (place, front),
+                Ok(Entered::Busy(busy)) => {
+                    // Core takes this for nothing left behind.
+                    if self.shared.is_haunted(&place) {
+                        self.shared.undo(&conn, &place).await.map_err(&told)?;
+                    }
+                    self.shared.forget(&place);
+                    return Ok(Outcome::Busy(busy));
+                }
+                Ok(Entered::NoLease) => self.shared.over(place.lease.id),
+                // At once: another attempt was taken back, which is over.
+                Ok(Entered::Epoch(epoch)) => self.shared.epoch(&place, epoch),
+                // Until that one is gone the lease is not used for this name.
+                Ok(Entered::Occupied) => {
+                    if self.shared.is_haunted(&place) {
+                        self.shared.undo(&conn, &place).await.map_err(&told)?;
+                    }
+                    self.shared.elsewhere(&place);
+                }
+                Err(fault) if fault.is_no_lease() => self.shared.over(place.lease.id),
+                Err(fault) => {
+                    misses += 1;
+                    self.shared.haunt(&place);
+                    let passes = misses <= AGAIN || BootClock.now() < limit;
+                    if !fault.may_pass() || !passes || request.is_stopped() {
+                        return Err(told(fault));
+                    }
+                    tokio::select! {
+                        biased;
+                        () = request.stopped() => return Err(told(fault)),
+                        () = sleep(Duration::from_millis(10 << misses.min(5))) => {}
+                    }
+                }
+            }
+        };
+        request.queued(front.busy.clone());
+        loop {
+            let (reply, rx) = oneshot::channel();
+            let order = Order::Wait { request: request.clone(), place: Box::new(place), front: front.clone(), reply };
+            if self.orders.send(order).is_err() {
+                return Err(told(Fault::Closed));
+            }
+            match rx.await {
+                Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
+                Ok(Turned::Stopped(busy)) => return Ok(Outcome::Busy(busy)),
+                Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
+                Ok(Turned::Failed(fault)) => return Err(told(fault)),
+                // `run` was begun anew: its place in the queue is still there.
+                Err(_) => match self.shared.found(request.hold()) {
+                    Some(found) => place = found,
+                    None => return Ok(Outcome::Displaced),
+                },
+            }
+        }
+    }
+    async fn withdraw(&self, request: &Request) -> Result<()> {
+        let Some(place) = self.shared.found(request.hold()) else { return Ok(()) };
+        let told = self.told("withdraw");
+        self.shared.leaves(&place);
+        let conn = self.link().here().await.map_err(&told)?;
+        self.shared.undo(&conn, &place).await.map_err(&told)?;
+        self.shared.forget(&place);
+        Ok(())
+    }
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
+        // Leases are kept alive by `run`; nothing is a hold's own, so nothing is extended here.
+        let renewed = |grant: &Grant| match self.shared.held(grant) {
+            Some(_) => Renewed::Unknown,
+            None => Renewed::Lost(LossReason::TakenOver),
+        };
+        Ok(grants.iter().map(renewed).collect())
+    }
+    async fn release(&self, grant: &Grant) -> Result<Released> {
+        let told = self.told("release");
+        let Some(place) = self.shared.held(grant) else {
+            let status = self.inspect(&grant.name).await?;
+            return Ok(Released::NotHeld { holder: status.holders.into_iter().next() });
+        };
+        self.shared.leaves(&place);
+        let conn = self.link().here().await.map_err(&told)?;
+        let left = match self.shared.leave(&conn, &place).await {
+            Err(fault) if fault.is_no_lease() => Err(None),
+            left => left.map_err(&told)?,
+        };
+        self.shared.forget(&place);
+        Ok(match left {
+            Ok(()) => Released::Released,
+            Err(holder) => Released::NotHeld { holder },
+        })
+    }
+    async fn run(&self, reports: &Reports) -> Result<()> {
+        let mut inbox = self.inbox.lock().await;
+        let (orders, watched) = &mut *inbox;
+        run(&self.shared, &self.watches, orders, watched, reports).await;
+        Ok(())
+    }
+    async fn inspect(&self, name: &Name) -> Result<Status> {
+        let status = self.link().again(|conn| async move { self.shared.status(&conn, name).await }).await;
+        status.map_err(self.told("status"))
+    }
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        let page = self.link().again(|conn| async move { list(&self.shared, &conn, prefix, page).await }).await;
+        page.map_err(self.told("list"))
+    }
+    async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
+        let told = self.told("release");
+        let conn = self.link().soon(pending()).await.map_err(&told)?;
+        Ok(match self.shared.force(&conn, name, token).await.map_err(&told)? {
+            Ok(()) => Released::Released,
+            Err(holder) => Released::NotHeld { holder },
+        })
+    }
+    async fn close(&self) -> Result<()> {
+        let leases = self.shared.leases().drain();
+        // They end by themselves where nobody can be reached.
+        if let (false, Ok(conn)) = (leases.is_empty(), self.link().here().await) {
+            for lease in leases {
+                let _ = revoke(&self.shared, &conn, lease).await;
+            }
+        }
+        self.link().close();
+        Ok(())
+    }
+}

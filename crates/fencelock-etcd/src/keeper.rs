@@ -1,0 +1,232 @@
+//! The engine's own background: it keeps leases alive, hears of keys that go, waits in queues, and watches what is held.
+use crate::{
+    error::Fault,
+    leases::{Lease, Place, Term},
+    link::Conn,
+    shared::{Front, Looked, Shared, session},
+    turns::{Turned, wait},
+    watch::{self, Watches},
+    wire::{
+        pb::{Done, LeaseGrant, LeaseGranted, LeaseId, LeaseKept},
+        txn::{choose, put},
+    },
+};
+use fencelock_core::{BootClock, Clock, Event, LossReason, Moment, Reports, Request};
+use std::{
+    collections::{HashMap, VecDeque},
+    future::pending,
+    sync::Arc,
+    time::Duration,
+};
+use tokio::{
+    sync::{
+        mpsc::{UnboundedReceiver, unbounded_channel},
+        oneshot,
+    },
+    task::JoinSet,
+    time::sleep,
+};
+
+pub(crate) enum Order {
+    /// This request has a place in its queue.
+    Wait { request: Request, place: Box<Place>, front: Front, reply: oneshot::Sender<Turned> },
+    /// A lease of this term is wanted.
+    Lease { term: Term, reply: oneshot::Sender<Result<(), Fault>> },
+}
+
+/// Never returns.
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    watches: &Arc<Watches>,
+    inbox: &mut UnboundedReceiver<Order>,
+    watched: &mut UnboundedReceiver<watch::Order>,
+    reports: &Reports,
+) {
+    shared.attend(reports);
+    tokio::select! {
+        () = watch::run(&shared.link, watched) => {}
+        () = keep_alive(shared) => {}
+        () = orders(shared, watches, inbox) => {}
+    }
+}
+async fn orders(shared: &Arc<Shared>, watches: &Arc<Watches>, inbox: &mut UnboundedReceiver<Order>) {
+    let mut tasks = JoinSet::new();
+    // Those who wait for a lease of one term wait for the same one.
+    let mut opening: HashMap<Term, Vec<oneshot::Sender<Result<(), Fault>>>> = HashMap::new();
+    let (opened, mut open) = unbounded_channel();
+    loop {
+        let settles = shared.next_settled().map(|at| BootClock.now().until(at));
+        tokio::select! {
+            order = inbox.recv() => match order {
+                Some(Order::Wait { request, place, front, reply }) => {
+                    tasks.spawn(wait(shared.clone(), watches.clone(), request, *place, front, reply));
+                }
+                Some(Order::Lease { term, reply }) => {
+                    let waiting = opening.entry(term).or_default();
+                    waiting.push(reply);
+                    if waiting.len() == 1 {
+                        let (shared, opened) = (shared.clone(), opened.clone());
+                        tasks.spawn(async move { drop(opened.send((term, new_lease(&shared, term).await))) });
+                    }
+                }
+                None => return pending().await,
+            },
+            Some((term, end)) = open.recv() => {
+                for reply in opening.remove(&term).into_iter().flatten() {
+                    let _ = reply.send(end.clone());
+                }
+            }
+            () = sleep(settles.unwrap_or_default()), if settles.is_some() => {
+                for place in shared.settled(BootClock.now()) {
+                    tasks.spawn(guard(shared.clone(), watches.clone(), place));
+                }
+            }
+            () = shared.settles.notified() => {}
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+        }
+    }
+}
+
+/// A lease, and its epoch. One that is made and not heard of ends by itself.
+async fn new_lease(shared: &Shared, term: Term) -> Result<(), Fault> {
+    let conn = shared.link.soon(pending()).await?;
+    // Its ttl counts from before it was asked for (SAFETY G1).
+    let sent_at = BootClock.now();
+    let ask = LeaseGrant { ttl: term.seconds, id: 0 };
+    let granted: LeaseGranted = shared.link.call(&conn, "/etcdserverpb.Lease/LeaseGrant", ask).await?;
+    // A server may lengthen it, and none shortens it.
+    if granted.id == 0 || granted.ttl < term.seconds {
+        return Err(Fault::Answer);
+    }
+    let epoch = put(&shared.keys.epoch(granted.id), b"new".to_vec(), granted.id);
+    let answer = shared.link.txn(&conn, choose(Vec::new(), vec![epoch], Vec::new())).await?;
+    shared.report(Event::SessionAlive { session: session(granted.id), sent_at });
+    shared.leases().put(Lease { id: granted.id, term, epoch: answer.revision() });
+    shared.fresh.notify_one();
+    Ok(())
+}
+pub(crate) async fn revoke(shared: &Shared, conn: &Conn, lease: i64) -> Result<(), Fault> {
+    let done: Result<Done, _> = shared.link.call(conn, "/etcdserverpb.Lease/LeaseRevoke", LeaseId { id: lease }).await;
+    match done {
+        Err(fault) if fault.is_no_lease() => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+/// Signs of life of all leases over one stream. Never returns.
+async fn keep_alive(shared: &Shared) {
+    let mut pause = Duration::from_millis(10);
+    loop {
+        while shared.leases().next().is_none() {
+            shared.fresh.notified().await;
+        }
+        if beat(shared).await.is_some() {
+            pause = Duration::from_millis(10);
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(250));
+    }
+}
+/// Until the stream ends, or there is no lease any more. `None`: nothing was answered.
+async fn beat(shared: &Shared) -> Option<()> {
+    let conn = shared.link.here().await.ok()?;
+    let (asks, rx) = unbounded_channel();
+    let mut sent: HashMap<i64, VecDeque<Moment>> = HashMap::new();
+    let mut answered = None;
+    // The first ones at once: nobody knows for how long there was no stream.
+    let mut all = true;
+    let mut stream = None;
+    let mut rx = Some(rx);
+    loop {
+        let now = BootClock.now();
+        for lease in shared.leases().due(now, all) {
+            let waiting = sent.entry(lease.id).or_default();
+            // On a stream that does not answer another one will not be answered either.
+            if waiting.front().is_some_and(|at| at.until(now) >= lease.term.ttl / 3) {
+                shared.link.give_up(&conn);
+                return answered;
+            }
+            waiting.push_back(now);
+            let _ = asks.send(LeaseId { id: lease.id });
+        }
+        all = false;
+        let idle = shared.leases().idle(now);
+        for lease in idle {
+            let _ = revoke(shared, &conn, lease).await;
+            shared.report(Event::SessionEnded { session: session(lease) });
+        }
+        if stream.is_none()
+            && let Some(rx) = rx.take()
+        {
+            let opened = shared.link.stream::<_, LeaseKept>(&conn, "/etcdserverpb.Lease/LeaseKeepAlive", rx);
+            stream = Some(opened.await.ok()?);
+        }
+        let stream = stream.as_mut()?;
+        let next = shared.leases().next();
+        let Some(next) = next else { return answered };
+        tokio::select! {
+            message = stream.message() => match message {
+                Ok(Some(LeaseKept { id, ttl })) => {
+                    answered = Some(());
+                    let at = sent.get_mut(&id).and_then(VecDeque::pop_front);
+                    match at {
+                        Some(_) if ttl <= 0 => shared.over(id),
+                        Some(sent_at) if shared.leases().get(id).is_some() => {
+                            shared.report(Event::SessionAlive { session: session(id), sent_at });
+                        }
+                        _ => {}
+                    }
+                }
+                Ok(None) => return answered,
+                Err(status) => {
+                    shared.link.ended(&conn, &status.into());
+                    return answered;
+                }
+            },
+            () = sleep(BootClock.now().until(next)) => {}
+            () = shared.fresh.notified() => {}
+            () = shared.link.left(&conn) => return answered,
+        }
+    }
+}
+
+/// Tells when this hold is taken away; for as long as it is held.
+async fn guard(shared: Arc<Shared>, watches: Arc<Watches>, place: Place) {
+    let key = shared.keys.own(&place.name, place.lease.id).into_bytes();
+    let is_held = || shared.found(place.hold).is_some_and(|place| !place.leaving);
+    let mut from = place.created + 1;
+    let ends = place.most.map(|most| BootClock.now() + most);
+    while is_held() {
+        let watch = watches.add(key.clone(), from);
+        tokio::select! {
+            () = watch.gone() => {}
+            // Core has told its loss. The lease, which other holds keep alive, does not end it.
+            () = sleep(ends.map_or(Duration::MAX, |ends| BootClock.now().until(ends))), if ends.is_some() => {
+                let conn = shared.link.here().await;
+                let left = match &conn {
+                    Ok(conn) => shared.leave(conn, &place).await.is_ok(),
+                    Err(_) => false,
+                };
+                if left {
+                    return shared.bury(&place);
+                }
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        }
+        if !is_held() {
+            return;
+        }
+        let (all, this) = (&shared, &place);
+        match shared.link.again(|conn| async move { all.look(&conn, this).await }).await {
+            Ok(Looked { there: true, revision, .. }) => from = revision + 1,
+            Ok(Looked { lives: false, .. }) => return shared.over(place.lease.id),
+            Ok(_) if is_held() => {
+                shared.bury(&place);
+                return shared.report(Event::Lost { hold: place.hold, reason: LossReason::TakenOver });
+            }
+            Ok(_) => return,
+            Err(_) => sleep(Duration::from_secs(1)).await,
+        }
+    }
+}

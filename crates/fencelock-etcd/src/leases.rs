@@ -1,0 +1,127 @@
+//! The leases of this client: one per distinct ttl, and one more for each further contender for one name.
+//!
+//! *Invariant:* a contender's key is named by its lease, so a lease has one contender for a name at most; and it is free for another
+//! one only when the key of the one before is known to be gone.
+use fencelock_core::{BootClock, Clock, HoldId, Moment, Name, Request};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+/// So long a lease that nobody uses is kept.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// How long leases of one kind last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Term {
+    /// What it is kept alive for: the ttl of its holds.
+    pub(crate) ttl: Duration,
+    /// What the server is asked for: no less, in whole seconds.
+    pub(crate) seconds: i64,
+}
+impl Term {
+    /// A hold that nobody is to have for a while even if its client dies comes when the last sign of life may be a third of the ttl
+    /// old, and half of it where the server was slow: its lease is longer by that.
+    pub(crate) fn of(request: &Request) -> Self {
+        let ttl = request.ttl();
+        let lasts = if request.at_least().is_zero() { ttl } else { ttl + ttl / 2 };
+        let seconds = lasts.as_secs() + u64::from(lasts.subsec_nanos() > 0);
+        Self { ttl, seconds: i64::try_from(seconds).unwrap_or(i64::MAX) }
+    }
+}
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lease {
+    pub(crate) id: i64,
+    pub(crate) term: Term,
+    /// When its epoch was last changed, as far as we know.
+    pub(crate) epoch: i64,
+}
+#[derive(Debug)]
+struct Known {
+    lease: Lease,
+    names: HashSet<Name>,
+    /// The next sign of life.
+    due: Moment,
+    /// Since when nobody uses it.
+    idle: Moment,
+}
+#[derive(Debug, Default)]
+pub(crate) struct Leases(HashMap<i64, Known>);
+
+impl Leases {
+    /// A new one, kept alive from now on.
+    pub(crate) fn put(&mut self, lease: Lease) {
+        let now = BootClock.now();
+        self.0.insert(lease.id, Known { lease, names: HashSet::new(), due: now + lease.term.ttl / 3, idle: now });
+    }
+    /// One of this term with nobody who contends for this name by it.
+    pub(crate) fn take(&mut self, term: Term, name: &Name) -> Option<Lease> {
+        let free = |known: &&mut Known| known.lease.term == term && !known.names.contains(name);
+        let known = self.0.values_mut().find(free)?;
+        known.names.insert(name.clone());
+        Some(known.lease)
+    }
+    pub(crate) fn free(&mut self, id: i64, name: &Name) {
+        if let Some(known) = self.0.get_mut(&id) {
+            known.names.remove(name);
+            known.idle = BootClock.now();
+        }
+    }
+    /// Its epoch is no older than that.
+    pub(crate) fn epoch(&mut self, id: i64, epoch: i64) {
+        if let Some(known) = self.0.get_mut(&id) {
+            known.lease.epoch = known.lease.epoch.max(epoch);
+        }
+    }
+    pub(crate) fn get(&self, id: i64) -> Option<Lease> {
+        self.0.get(&id).map(|known| known.lease)
+    }
+    /// It is over.
+    pub(crate) fn remove(&mut self, id: i64) -> bool {
+        self.0.remove(&id).is_some()
+    }
+    /// All of them, to be given back.
+    pub(crate) fn drain(&mut self) -> Vec<i64> {
+        self.0.drain().map(|(id, _)| id).collect()
+    }
+    /// When the next sign of life is due.
+    pub(crate) fn next(&self) -> Option<Moment> {
+        self.0.values().map(|known| known.due).min()
+    }
+    /// Those whose sign of life is due, and which will have given it; `all`: every one.
+    pub(crate) fn due(&mut self, now: Moment, all: bool) -> Vec<Lease> {
+        let due = self.0.values_mut().filter(|known| all || known.due <= now);
+        due.map(|known| {
+            known.due = now + known.lease.term.ttl / 3;
+            known.lease
+        })
+        .collect()
+    }
+    /// Those that nobody has used for a while. They are not here any more.
+    pub(crate) fn idle(&mut self, now: Moment) -> Vec<i64> {
+        let idle = |known: &Known| known.names.is_empty() && known.idle + IDLE.max(known.lease.term.ttl) <= now;
+        let gone: Vec<_> = self.0.values().filter(|known| idle(known)).map(|known| known.lease.id).collect();
+        gone.iter().for_each(|id| drop(self.0.remove(id)));
+        gone
+    }
+}
+
+/// One attempt, or hold, of ours: where it is written.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) hold: HoldId,
+    pub(crate) name: Name,
+    pub(crate) lease: Lease,
+    /// When its key was made; 0: nobody knows whether it was.
+    pub(crate) created: i64,
+    /// What it was granted; 0: nothing yet.
+    pub(crate) token: i64,
+    /// For how long after its grant it may be there, whoever forgets it (SAFETY G5).
+    pub(crate) most: Option<Duration>,
+    /// The values that its key may have: of one who came first, and of one who waits.
+    pub(crate) values: [Vec<u8>; 2],
+    /// A claim of it was not answered: it may arrive still.
+    pub(crate) haunted: bool,
+    /// It is being given back: that its key goes is no news.
+    pub(crate) leaving: bool,
+}

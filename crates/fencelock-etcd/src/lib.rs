@@ -1,0 +1,15 @@
+#![doc = include_str!("docs.md")]
+mod config;
+mod engine;
+mod error;
+mod keeper;
+mod leases;
+mod link;
+mod list;
+mod shared;
+mod turns;
+mod watch;
+mod wire;
+
+pub use config::{Config, Tls};
+pub use engine::EtcdEngine;

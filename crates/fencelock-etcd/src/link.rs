@@ -1,0 +1,402 @@
+//! Connections: one for each runtime that calls, to one of the members, made when it is needed and made again, to the next member,
+//! when it broke.
+//!
+//! *Invariant (SAFETY E5):* a connection is driven by tasks of the runtime that opened it, so one whose runtime is gone is never
+//! waited for by another one's tasks. Every call has a limit of ours; one that is over it gives its connection up.
+use crate::{
+    config::{Config, Tls},
+    error::Fault,
+    wire::pb::{Authenticate, Authenticated, Txn, TxnDone},
+};
+use fencelock_core::{BootClock, Clock, Error, ErrorKind, Result};
+use prost::Message;
+use std::{
+    future::pending,
+    path::Path,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    runtime::{Handle, Id},
+    sync::{Notify, mpsc::UnboundedReceiver, watch},
+    time::{sleep, timeout},
+};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tonic::{
+    Request, Streaming,
+    client::Grpc,
+    codegen::http::uri::PathAndQuery,
+    metadata::{Ascii, MetadataValue},
+    transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity},
+};
+use tonic_prost::ProstCodec;
+
+/// For so long a connection is tried, to whatever member (SAFETY E8).
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// And for so long one member is, when there are others.
+const ONE_MEMBER: Duration = Duration::from_secs(2);
+/// For so long an answer is waited for: longer than an election takes.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+
+pub(crate) struct Link {
+    /// For the tasks that connect.
+    me: Weak<Self>,
+    members: Vec<Endpoint>,
+    pub(crate) endpoint: Arc<str>,
+    login: Option<(String, String)>,
+    /// What the server gave us for it.
+    token: Mutex<Option<MetadataValue<Ascii>>>,
+    slots: Mutex<Vec<Slot>>,
+    /// The member that is tried next.
+    turn: AtomicUsize,
+    last: AtomicUsize,
+    /// Told whenever a connection is given up.
+    given_up: Notify,
+    closed: AtomicBool,
+}
+/// One runtime's connection. A task of that runtime makes it, so nobody who waits for it and is dropped, or not polled any more,
+/// keeps the others from it; and that task keeps it, so it is told by this channel when its runtime is gone.
+struct Slot {
+    runtime: Id,
+    conn: watch::Receiver<Option<Result<Conn, Fault>>>,
+}
+impl Slot {
+    fn is(&self, wanted: &Conn) -> bool {
+        matches!(&*self.conn.borrow(), Some(Ok(conn)) if conn.number == wanted.number)
+    }
+}
+#[derive(Clone, Debug)]
+pub(crate) struct Conn {
+    channel: Channel,
+    number: usize,
+}
+
+impl Link {
+    pub(crate) fn new(config: &Config) -> Result<Arc<Self>> {
+        let refuse = |e: tonic::transport::Error| {
+            Error::new(ErrorKind::InvalidConfig, "connect", "the URL cannot be used").because(said(&e))
+        };
+        let tls = config.tls.as_ref().map(certificates).transpose()?;
+        let member = |uri: String| {
+            let member = Endpoint::from_shared(uri).map_err(refuse)?.connect_timeout(ONE_MEMBER).tcp_nodelay(true);
+            match &tls {
+                Some(tls) => member.tls_config(tls.clone()).map_err(refuse),
+                None => Ok(member),
+            }
+        };
+        let members = config.members().map(member).collect::<Result<Vec<_>>>()?;
+        // Clients of one configuration do not all go to the first.
+        let turn = AtomicUsize::new(fastrand::usize(..members.len().max(1)));
+        Ok(Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            members,
+            endpoint: config.endpoint().into(),
+            login: config.login.clone(),
+            token: Mutex::default(),
+            slots: Mutex::default(),
+            turn,
+            last: AtomicUsize::new(0),
+            given_up: Notify::new(),
+            closed: AtomicBool::new(false),
+        }))
+    }
+    fn slots(&self) -> MutexGuard<'_, Vec<Slot>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn token(&self) -> MutexGuard<'_, Option<MetadataValue<Ascii>>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Relaxed);
+        self.slots().clear();
+    }
+    fn check_open(&self) -> Result<(), Fault> {
+        if self.closed.load(Relaxed) { Err(Fault::Closed) } else { Ok(()) }
+    }
+    /// This runtime's connection.
+    pub(crate) async fn here(&self) -> Result<Conn, Fault> {
+        let here = Handle::current().id();
+        let open = |slot: &Slot| slot.conn.borrow().as_ref().and_then(|end| end.as_ref().ok().cloned());
+        if let Some(conn) = self.slots().iter().find(|slot| slot.runtime == here).and_then(open) {
+            return Ok(conn);
+        }
+        let mut conn = self.slot(here)?;
+        // Whoever waits has a limit of his own. The channel ends with a runtime that is going.
+        let end = timeout(CONNECT_TIMEOUT, conn.wait_for(Option::is_some)).await;
+        let end = end.ok().and_then(Result::ok).and_then(|end| end.clone());
+        end.unwrap_or_else(|| Err(Fault::Connect("none within the time that there was".to_owned())))
+    }
+    /// The same, tried again for a while when there is none, until `stopped`: then why there was none is told, too.
+    pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
+        let (limit, mut pause) = (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10));
+        let mut stopped = pin!(stopped);
+        loop {
+            let fault = tokio::select! {
+                biased;
+                conn = self.here() => match conn {
+                    Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => fault,
+                    end => return end,
+                },
+                () = &mut stopped => return Err(Fault::Connect("none before it was stopped".to_owned())),
+            };
+            tokio::select! {
+                biased;
+                () = &mut stopped => return Err(fault),
+                () = sleep(pause) => {}
+            }
+            pause = (pause * 2).min(Duration::from_millis(250));
+        }
+    }
+    /// What may be asked again with one effect: it is, for a while, when the members cannot do it now.
+    pub(crate) async fn again<T, A>(&self, ask: impl Fn(Conn) -> A) -> Result<T, Fault>
+    where
+        A: Future<Output = Result<T, Fault>>,
+    {
+        let (limit, mut pause) = (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10));
+        loop {
+            match ask(self.soon(pending()).await?).await {
+                Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => {}
+                end => return end,
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(250));
+        }
+    }
+    /// Where this runtime's connection is, or will be.
+    fn slot(&self, here: Id) -> Result<watch::Receiver<Option<Result<Conn, Fault>>>, Fault> {
+        let mut slots = self.slots();
+        // Under the mutex: `close` finds the slot, or has told us.
+        self.check_open()?;
+        if let Some(slot) = slots.iter().find(|slot| slot.runtime == here) {
+            return Ok(slot.conn.clone());
+        }
+        let (told, conn) = watch::channel(None);
+        slots.retain(|slot| slot.conn.has_changed().is_ok());
+        slots.push(Slot { runtime: here, conn: conn.clone() });
+        drop(slots);
+        let me = self.me.clone();
+        tokio::spawn(async move {
+            let Some(link) = me.upgrade() else { return };
+            let end = link.connect().await;
+            let end = end.and_then(|conn| link.check_open().map(|()| conn));
+            if end.is_err() {
+                // Those who wait are told; whoever comes next tries anew.
+                link.slots().retain(|slot| !slot.conn.same_channel(&told.subscribe()));
+            }
+            told.send_replace(Some(end));
+            drop(link);
+            // For as long as it is wanted.
+            told.closed().await;
+        });
+        Ok(conn)
+    }
+    /// To the first member that answers.
+    async fn connect(&self) -> Result<Conn, Fault> {
+        let mut why = String::new();
+        for _ in 0..self.members.len() {
+            let turn = self.turn.load(Relaxed);
+            match timeout(ONE_MEMBER, self.members[turn % self.members.len()].connect()).await {
+                Ok(Ok(channel)) => return Ok(Conn { channel, number: self.last.fetch_add(1, Relaxed) }),
+                Ok(Err(e)) => why = said(&e),
+                Err(_) => why = format!("no connection within {ONE_MEMBER:?}"),
+            }
+            self.pass(turn);
+        }
+        Err(Fault::Connect(why))
+    }
+    /// The next member's turn, unless somebody has passed this one before.
+    fn pass(&self, turn: usize) {
+        let _ = self.turn.compare_exchange(turn, turn.wrapping_add(1), Relaxed, Relaxed);
+    }
+    /// The next call opens another one, to the next member.
+    pub(crate) fn give_up(&self, conn: &Conn) {
+        let mut slots = self.slots();
+        let before = slots.len();
+        slots.retain(|slot| !slot.is(conn));
+        if slots.len() < before {
+            self.turn.fetch_add(1, Relaxed);
+            drop(slots);
+            self.given_up.notify_waiters();
+        }
+    }
+    /// Resolves when somebody has given this connection up. What was open on it may never be answered.
+    pub(crate) async fn left(&self, conn: &Conn) {
+        loop {
+            let mut told = pin!(self.given_up.notified());
+            told.as_mut().enable();
+            if !self.slots().iter().any(|slot| slot.is(conn)) {
+                return;
+            }
+            told.await;
+        }
+    }
+
+    /// What the server wants to see of our login.
+    async fn login(&self, conn: &Conn) -> Result<Option<MetadataValue<Ascii>>, Fault> {
+        let Some((name, password)) = &self.login else { return Ok(None) };
+        if let Some(token) = self.token().clone() {
+            return Ok(Some(token));
+        }
+        let ask = Authenticate { name: name.clone(), password: password.clone() };
+        let answer: Authenticated = self.send(conn, "/etcdserverpb.Auth/Authenticate", ask, None, PATIENCE).await?;
+        let mut token: MetadataValue<Ascii> = answer.token.parse().map_err(|_| Fault::Answer)?;
+        token.set_sensitive(true);
+        *self.token() = Some(token.clone());
+        Ok(Some(token))
+    }
+    /// It is not known any more: the next call logs in anew.
+    fn log_out(&self, used: Option<&MetadataValue<Ascii>>) {
+        let mut token = self.token();
+        if token.as_ref() == used {
+            *token = None;
+        }
+    }
+    fn request<Q>(ask: Q, token: Option<MetadataValue<Ascii>>) -> Request<Q> {
+        let mut request = Request::new(ask);
+        // A member that has lost the others says so at once.
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = token {
+            request.metadata_mut().insert("token", token);
+        }
+        request
+    }
+    async fn send<Q, A>(
+        &self,
+        conn: &Conn,
+        path: &'static str,
+        ask: Q,
+        token: Option<MetadataValue<Ascii>>,
+        limit: Duration,
+    ) -> Result<A, Fault>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let answer = within(limit, async {
+            let mut grpc = Grpc::new(conn.channel.clone());
+            grpc.ready().await.map_err(|e| Fault::Connect(said(&e)))?;
+            let (request, codec) = (Self::request(ask, token), ProstCodec::<Q, A>::default());
+            let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await?;
+            Ok(answer.into_inner())
+        });
+        let answer = answer.await.unwrap_or(Err(Fault::Unanswered));
+        if let Err(fault) = &answer
+            && (fault.ends_connection() || matches!(fault, Fault::Connect(_)))
+        {
+            self.give_up(conn);
+        }
+        answer
+    }
+    /// One call.
+    pub(crate) async fn call<Q, A>(&self, conn: &Conn, path: &'static str, ask: Q) -> Result<A, Fault>
+    where
+        Q: Message + Clone + 'static,
+        A: Message + Default + 'static,
+    {
+        let token = self.login(conn).await?;
+        match self.send(conn, path, ask.clone(), token.clone(), PATIENCE).await {
+            Err(fault) if fault.is_stale_login() && self.login.is_some() => {
+                self.log_out(token.as_ref());
+                let token = self.login(conn).await?;
+                self.send(conn, path, ask, token, PATIENCE).await
+            }
+            answer => answer,
+        }
+    }
+    pub(crate) async fn txn(&self, conn: &Conn, txn: Txn) -> Result<TxnDone, Fault> {
+        self.call(conn, "/etcdserverpb.KV/Txn", txn).await
+    }
+    /// A stream of calls and answers. It ends with the connection.
+    pub(crate) async fn stream<Q, A>(
+        &self,
+        conn: &Conn,
+        path: &'static str,
+        asks: UnboundedReceiver<Q>,
+    ) -> Result<Streaming<A>, Fault>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let token = self.login(conn).await?;
+        let used = token.clone();
+        let stream = async {
+            let mut grpc = Grpc::new(conn.channel.clone());
+            grpc.ready().await.map_err(|e| Fault::Connect(said(&e)))?;
+            let asks = Self::request(UnboundedReceiverStream::new(asks), token);
+            let codec = ProstCodec::<Q, A>::default();
+            let stream = grpc.streaming(asks, PathAndQuery::from_static(path), codec).await?;
+            Ok(stream.into_inner())
+        };
+        // The server answers a stream with its first word, so whoever opens one has sent something.
+        let stream = within(PATIENCE, stream).await.unwrap_or(Err(Fault::Unanswered));
+        if let Err(fault) = &stream {
+            if fault.is_stale_login() {
+                self.log_out(used.as_ref());
+            } else if fault.ends_connection() {
+                self.give_up(conn);
+            }
+        }
+        stream
+    }
+    /// A stream ended so.
+    pub(crate) fn ended(&self, conn: &Conn, fault: &Fault) {
+        if fault.is_stale_login() {
+            *self.token() = None;
+        } else if fault.ends_connection() {
+            self.give_up(conn);
+        }
+    }
+    pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> Error {
+        fault.tell(operation, &self.endpoint)
+    }
+}
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link({})", self.endpoint)
+    }
+}
+
+/// What comes within `limit` of the time in which this process ran: one that was stopped has not waited meanwhile, and reads what
+/// has come before it gives up.
+pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+    const NAPS: u32 = 8;
+    let mut answer = pin!(answer);
+    for _ in 0..NAPS {
+        if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {
+            return Some(answer);
+        }
+    }
+    None
+}
+/// With what lies below it, which says more.
+fn said(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut below = error.source();
+    while let Some(error) = below {
+        words.push_str(": ");
+        words.push_str(&error.to_string());
+        below = error.source();
+    }
+    words
+}
+fn certificates(tls: &Tls) -> Result<ClientTlsConfig> {
+    let read = |path: &Path| {
+        std::fs::read(path).map_err(|e| {
+            let refused = Error::new(ErrorKind::InvalidConfig, "connect", "a file of the URL cannot be read");
+            refused.with("file", path.display()).because(e)
+        })
+    };
+    let mut config = ClientTlsConfig::new();
+    config = match &tls.ca {
+        Some(ca) => config.ca_certificate(Certificate::from_pem(read(ca)?)),
+        None => config.with_native_roots(),
+    };
+    if let Some((cert, key)) = &tls.client {
+        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+    }
+    Ok(config)
+}
