@@ -18,6 +18,7 @@ const DRIVERS: &[&str] = &[
     "sqlx",
     "tokio-postgres",
     "tonic",
+    "tonic-prost",
     "zookeeper-client",
 ];
 

@@ -72,7 +72,8 @@ a semaphore (--permits, and all say the same N). Another kind or size than the o
 
 The job finds FENCELOCK_NAME, FENCELOCK_HOLD, FENCELOCK_ENGINE, FENCELOCK_TTL_MS and FENCELOCK_MODE (mutex, read, write or
 permits). FENCELOCK_TOKEN, for fenced writes, is there in the modes mutex and write only: the number of a hold that has
-others beside it orders nothing. FENCELOCK_OUTER names the holds of the runs around it.
+others beside it orders nothing. FENCELOCK_OUTER names the holds of the runs around it. On etcd there are ETCD_LOCK_KEY
+and ETCD_LOCK_REV, too.
 
 With --reentrant a script can be called by itself and from a script that holds NAME already: below that run it joins, in
 the same or a lesser mode (-s below --write), and its job ends with the lock of the outer run, at the latest.

@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The keys of a URL.
-const KEYS: [&str; 5] = ["ca", "cert", "key", "prefix", "ttl"];
+const KEYS: [&str; 6] = ["ca", "cert", "key", "namespace", "prefix", "ttl"];
 /// The shortest ttl. The server counts in whole seconds: of a shorter one only our side of the promise is shorter.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(500);
 /// The longest.
@@ -25,6 +25,8 @@ pub struct Config {
     pub login: Option<(String, String)>,
     /// What all keys begin with: a peer takes our lock NAME as `etcdctl lock PREFIX NAME`, in one word.
     pub prefix: String,
+    /// Separates the names of applications that share a store: `fencelock.SPACE/` instead of `fencelock/`.
+    pub namespace: String,
     /// The ttl of holds that do not say their own.
     pub ttl: Duration,
 }
@@ -40,7 +42,8 @@ pub struct Tls {
 impl Config {
     /// The members, and the defaults.
     pub fn new(hosts: Vec<(String, u16)>) -> Self {
-        Self { hosts, tls: None, login: None, prefix: "fencelock/".to_owned(), ttl: Duration::from_secs(30) }
+        let (prefix, namespace, ttl) = ("fencelock/".to_owned(), String::new(), Duration::from_secs(30));
+        Self { hosts, tls: None, login: None, prefix, namespace, ttl }
     }
     /// Reads a URL: `etcd://user:password@h1:2379,h2:2379`, `etcds://…` for TLS.
     ///
@@ -69,6 +72,9 @@ impl Config {
         if let Some(prefix) = url.take("prefix") {
             config.prefix = prefix;
         }
+        if let Some(namespace) = url.take("namespace") {
+            config.namespace = namespace;
+        }
         if let Some(ttl) = url.take_duration("ttl")? {
             config.ttl = ttl;
         }
@@ -95,6 +101,9 @@ impl Config {
         let odd = |c: char| c == '\0' || c == '%';
         if self.prefix.len() > 512 || self.prefix.contains(odd) {
             return Err(invalid("the prefix is too long, or holds a NUL or a %".into()).hint("use at most 512 bytes"));
+        }
+        if self.namespace.len() > 512 || self.namespace.contains('\0') {
+            return Err(invalid("the namespace is too long, or holds a NUL".into()).hint("use at most 512 bytes"));
         }
         if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
             let range = format!("etcd takes {MIN_TTL:?} to {MAX_TTL:?}");
@@ -123,6 +132,9 @@ impl Config {
         let mut url = self.endpoint();
         url.push_str("?prefix=");
         url.push_str(&encode(&self.prefix));
+        if !self.namespace.is_empty() {
+            url.push_str(&format!("&namespace={}", encode(&self.namespace)));
+        }
         let mut file = |name: &str, path: &Path| {
             url.push_str(&format!("&{name}={}", encode(path.to_str()?)));
             Some(())
@@ -174,7 +186,7 @@ mod tests {
         assert_eq!((config.prefix.as_str(), config.ttl.as_secs()), ("shop/", 10));
         assert_eq!(config.members().collect::<Vec<_>>(), ["http://h1:2379", "http://[::1]:7000"]);
         assert!(!format!("{config:?}").contains("s@d") && config.url().is_none());
-        let tls = Config::from_url("etcds://h?ca=/a&cert=/b&key=/c").unwrap();
+        let tls = Config::from_url("etcds://h?ca=/a&cert=/b&key=/c&namespace=n%26").unwrap();
         assert_eq!(tls.tls, Some(Tls { ca: Some("/a".into()), client: Some(("/b".into(), "/c".into())) }));
         assert_eq!(Config::from_url(&tls.url().unwrap()).unwrap(), tls);
     }

@@ -118,7 +118,7 @@ impl Shared {
 
     /// Where this attempt is, or will be, written. *Invariant:* before its first command is sent, so a withdrawal finds it.
     pub(crate) fn place(&self, request: &Request, lease: Lease) -> Place {
-        let record = Record::new(request.hold(), request.note());
+        let record = Record::new(request.hold(), request.ttl(), request.note());
         let values = [record.write(false), record.write(true)];
         let most = request.max_hold().map(|most| most + request.ttl());
         let place = Place {
@@ -414,10 +414,10 @@ impl Shared {
         let token = token.or(Token::new(1)).unwrap_or_else(|| unreachable!("one is positive"));
         let claim = Claim::Mutex;
         match Record::read(&key.value) {
-            Some(Record { hold, since, host, pid, note, .. }) => {
+            Some(Record { hold, since, ttl, host, pid, note, .. }) => {
                 let since = grant.and_then(grant_of).map_or(since, |(_, since)| since);
                 let held_for = ago(since);
-                Holder { hold, claim, token, host, pid, note, held_for, left: Duration::ZERO }
+                Holder { hold, claim, token, host, pid, note, held_for, left: ttl }
             }
             None => {
                 let mut hold = [0; 16];

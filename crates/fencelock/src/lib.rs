@@ -28,6 +28,12 @@ pub mod sqlite {
     pub use fencelock_sqlite::{Config, SqliteEngine};
 }
 
+/// etcd.
+#[cfg(feature = "etcd")]
+pub mod etcd {
+    pub use fencelock_etcd::{Config, EtcdEngine, Tls};
+}
+
 /// Redis.
 #[cfg(feature = "redis")]
 pub mod redis {
@@ -38,15 +44,18 @@ pub mod redis {
 }
 
 /// The schemes that this version knows, and those of this build.
-const KNOWN: [(&str, bool); 4] = [
+const KNOWN: [(&str, bool); 6] = [
     ("sqlite", cfg!(feature = "sqlite")),
     ("redis", cfg!(feature = "redis")),
     ("rediss", cfg!(feature = "redis")),
+    ("etcd", cfg!(feature = "etcd")),
+    ("etcds", cfg!(feature = "etcd")),
     ("memory", true),
 ];
 
 /// Connects to the engine of a URL: `sqlite:` (the user's default database), `sqlite:/path/locks.db`, `redis://host:6379`,
-/// `memory:`.
+/// `memory:`,
+/// `etcd://h1:2379,h2:2379`.
 ///
 /// # Errors
 /// `InvalidConfig` for the URL, `Unsupported` for an engine that is not built in, and what the engine says.
@@ -71,13 +80,15 @@ pub async fn connect(url: &str) -> Result<Client> {
         "sqlite" => Arc::new(fencelock_sqlite::SqliteEngine::from_url(url)?),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Arc::new(fencelock_redis::RedisEngine::from_url(url).await?),
+        #[cfg(feature = "etcd")]
+        "etcd" | "etcds" => Arc::new(fencelock_etcd::EtcdEngine::from_url(url).await?),
         other => return Err(unknown(other)),
     };
     Client::builder(engine).build()
 }
 fn unknown(scheme: &str) -> Error {
     if let Some((known, _)) = KNOWN.iter().find(|(known, _)| *known == scheme) {
-        let feature = if *known == "rediss" { "redis" } else { known };
+        let feature = known.strip_suffix('s').filter(|one| matches!(*one, "etcd" | "redis")).unwrap_or(known);
         let missing = Error::new(ErrorKind::Unsupported, "connect", format!("this build has no {known}: engine"));
         return missing.hint(format!("add the feature {feature:?} of the crate fencelock"));
     }

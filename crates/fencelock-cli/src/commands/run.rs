@@ -55,6 +55,8 @@ struct Running<'a> {
 struct Told {
     hold: HoldId,
     token: Option<String>,
+    /// The engine's own name of the record.
+    place: Option<String>,
     ttl: Duration,
 }
 
@@ -81,7 +83,12 @@ impl Running<'_> {
             }
             Ok(Ok(Ok(own))) => own,
         };
-        let told = Told { hold: own.id(), token: own.token().map(|t| t.get().to_string()), ttl };
+        let told = Told {
+            hold: own.id(),
+            token: own.token().map(|t| t.get().to_string()),
+            place: own.place().map(str::to_owned),
+            ttl,
+        };
         if self.common.verbose {
             complain(&match &told.token {
                 Some(token) => format!("token {token}"),
@@ -111,7 +118,8 @@ impl Running<'_> {
             complain(&format!("joined hold {}", joined.hold));
         }
         let grace = grace(self.args.grace, joined.ttl)?;
-        let told = Told { hold: joined.hold, token: joined.token.clone(), ttl: joined.ttl };
+        let place = std::env::var("ETCD_LOCK_KEY").ok();
+        let told = Told { hold: joined.hold, token: joined.token.clone(), place, ttl: joined.ttl };
         let plan = self.plan(told, grace, None)?;
         let tenure: &dyn Tenure = &joined;
         let outcome = supervise::run(tenure, plan, signals).await?;
@@ -161,6 +169,9 @@ impl Running<'_> {
             Some(url) => Some(url.to_string()),
             None => self.args.pass_url.then(|| self.url.to_owned()),
         };
+        // As `etcdctl lock` tells its command.
+        let etcd = told.place.filter(|_| info.scheme.starts_with("etcd"));
+        let revision = etcd.as_ref().and(told.token.clone());
         let env = vec![
             ("FENCELOCK_NAME", Some(self.args.name.clone().into())),
             // Removed where it is none: that of another run, found in the environment, would be taken for ours.
@@ -171,6 +182,8 @@ impl Running<'_> {
             ("FENCELOCK_TTL_MS", Some(told.ttl.as_millis().to_string().into())),
             ("FENCELOCK_OUTER", self.outer.further(told.hold).map(OsString::from)),
             ("FENCELOCK_URL", known.map(OsString::from)),
+            ("ETCD_LOCK_KEY", etcd.map(OsString::from)),
+            ("ETCD_LOCK_REV", revision.map(OsString::from)),
         ];
         let (on_loss, max_hold) = (self.args.on_loss, self.args.max_hold);
         let command = std::mem::take(&mut self.args.command);

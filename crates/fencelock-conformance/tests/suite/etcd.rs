@@ -28,14 +28,14 @@ impl Family for One {
         Box::new(Store(Etcd::start(), Mutex::default()))
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
-        open(address, PREFIX, ttl).await
+        open(address, SPACE, ttl).await
     }
 }
-/// The trials run under one, so that a key that misses it is seen.
-const PREFIX: &str = "suite/";
-async fn open(address: &str, prefix: &str, ttl: Duration) -> Arc<dyn Engine> {
+/// The trials run in one, so that a key that misses it is seen.
+const SPACE: &str = "suite";
+async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
     let mut config = Config::from_url(address).unwrap();
-    (config.prefix, config.ttl) = (prefix.to_owned(), ttl);
+    (config.namespace, config.ttl) = (namespace.to_owned(), ttl);
     Arc::new(EtcdEngine::connect(config).await.unwrap())
 }
 
@@ -43,17 +43,17 @@ async fn open(address: &str, prefix: &str, ttl: Duration) -> Arc<dyn Engine> {
 struct Store(Etcd, Mutex<Vec<Arc<Proxy>>>);
 impl Store {
     /// A client with a way of its own to the server.
-    async fn client(&self, prefix: &str, ttl: Duration) -> Link {
+    async fn client(&self, namespace: &str, ttl: Duration) -> Link {
         let proxy = Arc::new(Proxy::start(([127, 0, 0, 1], self.0.client_port(0)).into(), bytes));
         self.1.lock().unwrap().push(proxy.clone());
-        let engine = open(&format!("etcd://{}", proxy.address()), prefix, ttl).await;
+        let engine = open(&format!("etcd://{}", proxy.address()), namespace, ttl).await;
         Link::new(engine).cut_by(move |cut| proxy.silent(cut))
     }
 }
 #[async_trait]
 impl Fixture for Store {
     async fn engine(&self, ttl: Duration) -> Link {
-        self.client(PREFIX, ttl).await
+        self.client(SPACE, ttl).await
     }
     fn address(&self) -> Option<String> {
         Some(self.0.url())
@@ -71,7 +71,7 @@ impl Fixture for Store {
         Some(self)
     }
     async fn clean(&self) -> Vec<String> {
-        let client = Client::builder(open(&self.0.url(), PREFIX, Duration::from_secs(1)).await).build().unwrap();
+        let client = Client::builder(open(&self.0.url(), SPACE, Duration::from_secs(1)).await).build().unwrap();
         let listing = client.list("", &Page::default()).await.unwrap();
         let mut left: Vec<_> = listing.items.iter().map(|status| format!("{status:?}")).collect();
         // Which store it is is remembered for a while, and an epoch goes with its lease; nothing else is left.
@@ -112,13 +112,13 @@ impl Sessions for Store {
 #[async_trait]
 impl Deletions for Store {
     async fn delete(&self, name: &str) {
-        let key = format!("{PREFIX}{}/", name.replace('%', "%25").replace('/', "%2F"));
+        let key = format!("fencelock.{SPACE}/{}/", name.replace('%', "%25").replace('/', "%2F"));
         assert_ne!(self.0.run(&["del", "--prefix", &key]).trim(), "0", "{key}");
     }
 }
 #[async_trait]
 impl Namespaces for Store {
     async fn engine(&self, namespace: &str, ttl: Duration) -> Link {
-        self.client(&format!("{namespace}/"), ttl).await
+        self.client(namespace, ttl).await
     }
 }

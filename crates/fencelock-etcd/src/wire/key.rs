@@ -9,8 +9,16 @@ use fencelock_core::Name;
 pub(crate) struct Keys(String);
 
 impl Keys {
-    pub(crate) fn new(prefix: &str) -> Self {
-        Self(prefix.to_owned())
+    /// Those of a namespace lie beside the others, never below: they would be taken for contenders of a lock of that name.
+    pub(crate) fn new(prefix: &str, namespace: &str) -> Self {
+        if namespace.is_empty() {
+            return Self(prefix.to_owned());
+        }
+        let mut all = prefix.strip_suffix('/').unwrap_or(prefix).to_owned();
+        all.push('.');
+        escape(namespace, &mut all);
+        all.push('/');
+        Self(all)
     }
     /// Everything of ours.
     pub(crate) fn all(&self) -> &str {
@@ -104,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_name_has_one_key_and_a_key_one_name() {
-        let keys = Keys::new("fencelock/");
+        let keys = Keys::new("fencelock/", "");
         for name in ["orders", "a/b", "..", "a b", "100%", "%live/1", "%2F", "f\u{1F512}"] {
             let name = Name::new(name).unwrap();
             let key = keys.own(&name, 0x77);
@@ -116,6 +124,16 @@ mod tests {
         }
         assert_eq!(keys.own(&Name::new("a").unwrap(), 255), "fencelock/a/ff");
         assert!(!keys.own(&Name::new("a/b").unwrap(), 1).starts_with(&keys.lock(&Name::new("a").unwrap())));
+    }
+    #[test]
+    fn namespaces_do_not_meet() {
+        let name = Name::new("x").unwrap();
+        let own = |space: &str| Keys::new("fencelock/", space).own(&name, 1);
+        assert_eq!(
+            (&*own(""), &*own("shop"), &*own("a/b")),
+            ("fencelock/x/1", "fencelock.shop/x/1", "fencelock.a%2Fb/x/1")
+        );
+        assert_eq!(Keys::new("fencelock/", "").name(own("shop").as_bytes()), None);
     }
     #[test]
     fn the_end_of_a_prefix() {

@@ -15,25 +15,27 @@ pub(crate) struct Record {
     pub(crate) waited: bool,
     /// By the wall clock of whoever wrote it, in µs: for people.
     pub(crate) since: u64,
+    /// Its ttl: so much is left of it at most.
+    pub(crate) ttl: Duration,
     pub(crate) host: Arc<str>,
     pub(crate) pid: u32,
     pub(crate) note: Arc<str>,
 }
 impl Record {
-    pub(crate) fn new(hold: HoldId, note: &Arc<str>) -> Self {
+    pub(crate) fn new(hold: HoldId, ttl: Duration, note: &Arc<str>) -> Self {
         let Identity { host, pid } = Identity::here();
-        Self { hold, waited: false, since: wall_micros(), host, pid, note: note.clone() }
+        Self { hold, waited: false, since: wall_micros(), ttl, host, pid, note: note.clone() }
     }
     pub(crate) fn write(&self, waited: bool) -> Vec<u8> {
-        let Self { hold, since, host, pid, note, .. } = self;
+        let Self { hold, since, ttl, host, pid, note, .. } = self;
         let host: String = host.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let host = if host.is_empty() { "-" } else { &host };
         let place = if waited { "waits" } else { "first" };
-        format!("{MARK} {place} {hold} {since} {host} {pid} {note}").into_bytes()
+        format!("{MARK} {place} {hold} {since} {} {host} {pid} {note}", ttl.as_millis()).into_bytes()
     }
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok()?;
-        let mut words = text.splitn(7, ' ');
+        let mut words = text.splitn(8, ' ');
         let mut next = || words.next();
         if next()? != MARK {
             return None;
@@ -44,8 +46,9 @@ impl Record {
             _ => return None,
         };
         let (hold, since) = (next()?.parse().ok()?, next()?.parse().ok()?);
+        let ttl = Duration::from_millis(next()?.parse().ok()?);
         let (host, pid) = (next()?.into(), next()?.parse().ok()?);
-        Some(Self { hold, waited, since, host, pid, note: next()?.into() })
+        Some(Self { hold, waited, since, ttl, host, pid, note: next()?.into() })
     }
 }
 pub(crate) fn wall_micros() -> u64 {
@@ -63,12 +66,12 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let record = Record::new(HoldId::from_bytes([7; 16]), &"a job, of Ann".into());
+        let record = Record::new(HoldId::from_bytes([7; 16]), Duration::from_millis(1_500), &"a job, of Ann".into());
         for waited in [false, true] {
             let read = Record::read(&record.write(waited)).unwrap();
             assert_eq!(read, Record { waited, ..record.clone() });
         }
-        for no in ["", "fl1", "fl1 first", "fl2 first 00 1 h 1 ", "fl1 x 07070707070707070707070707070707 1 h 1 "] {
+        for no in ["", "fl1", "fl1 first", "fl2 first 00 1 9 h 1 ", "fl1 x 07070707070707070707070707070707 1 9 h 1 "] {
             assert_eq!(Record::read(no.as_bytes()), None, "{no}");
         }
         assert_eq!(Record::read(&[0xFF]), None);

@@ -20,6 +20,7 @@ pub(super) async fn engine(url: &str, scheme: &str) -> Result<(Arc<dyn Engine>, 
             let counted = engine.clone();
             (engine, Some(Box::new(move || fencelock::redis::raw::commands(&counted))))
         }
+        "etcd" | "etcds" => (Arc::new(fencelock::etcd::EtcdEngine::from_url(url).await?), None),
         _ => (Arc::new(fencelock::memory::MemoryEngine::new()), None),
     })
 }
