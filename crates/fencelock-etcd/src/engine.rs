@@ -11,7 +11,7 @@ use crate::{
     watch::{self, Watches},
     wire::{
         key::Keys,
-        pb::{LeaseGrant, LeaseGranted},
+        pb::{KeyValue, LeaseGrant, LeaseGranted},
         txn::{choose, created, get, put},
     },
 };
@@ -30,7 +30,7 @@ use tokio::{
 /// So often a claim is sent again under its hold id when nobody knows what became of it.
 const AGAIN: u32 = 5;
 /// For so long the store's identity outlives the last who made it.
-const REMEMBERED: i64 = 3_600;
+const REMEMBERED: Duration = Duration::from_secs(3_600);
 
 /// Locks in one etcd.
 pub struct EtcdEngine {
@@ -153,22 +153,28 @@ async fn identity(shared: &Shared, conn: &Conn) -> std::result::Result<EngineId,
         let id = std::str::from_utf8(value).ok().and_then(|id| u128::from_str_radix(id, 16).ok());
         id.map(|id| EngineId::from_bytes(id.to_be_bytes())).ok_or(Fault::Answer)
     };
+    let known_as = |known: &KeyValue| {
+        if known.lease != 0 {
+            shared.leases().remember(known.lease, REMEMBERED);
+        }
+        read(&known.value)
+    };
     let known = shared.link.txn(conn, choose(Vec::new(), vec![get(&key)], Vec::new())).await?;
     if let Some(known) = known.one(0).ok_or(Fault::Answer)? {
-        return read(&known.value);
+        return known_as(known);
     }
-    let ask = LeaseGrant { ttl: REMEMBERED, id: 0 };
+    let ask = LeaseGrant { ttl: i64::try_from(REMEMBERED.as_secs()).unwrap_or(i64::MAX), id: 0 };
     let lease: LeaseGranted = shared.link.call(conn, "/etcdserverpb.Lease/LeaseGrant", ask).await?;
     let mine = EngineId::random().map_err(|_| Fault::Closed)?;
     let value = mine.to_string().into_bytes();
     let claim = choose(vec![created(&key, 0)], vec![put(&key, value, lease.id)], vec![get(&key)]);
     let answer = shared.link.txn(conn, claim).await?;
     if answer.succeeded {
+        shared.leases().remember(lease.id, REMEMBERED);
         return Ok(mine);
     }
     revoke(shared, conn, lease.id).await?;
-    let known = answer.one(0).ok_or(Fault::Answer)?.ok_or(Fault::Answer)?;
-    read(&known.value)
+    known_as(answer.one(0).ok_or(Fault::Answer)?.ok_or(Fault::Answer)?)
 }
 impl fmt::Debug for EtcdEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -191,6 +197,10 @@ impl Engine for EtcdEngine {
             };
             // What ends it is the epoch; core wants to know when to look for the last time.
             if request.open(BootClock.now(), PATIENCE).is_none() {
+                // It may have been taken back before: then nobody comes for this place any more.
+                if place.created == 0 && !place.haunted {
+                    self.shared.forget(&place);
+                }
                 return Ok(Outcome::Busy(Busy::default()));
             }
             match self.shared.enter(&conn, request, &place).await {

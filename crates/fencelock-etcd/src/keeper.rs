@@ -2,7 +2,7 @@
 use crate::{
     error::Fault,
     leases::{Lease, Place, Term},
-    link::Conn,
+    link::{Conn, PATIENCE},
     shared::{Front, Looked, Shared, session},
     turns::{Turned, wait},
     watch::{self, Watches},
@@ -26,6 +26,9 @@ use tokio::{
     task::JoinSet,
     time::sleep,
 };
+
+/// A busy machine is late by as much now and then.
+const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 
 pub(crate) enum Order {
     /// This request has a place in its queue.
@@ -87,19 +90,28 @@ async fn orders(shared: &Arc<Shared>, watches: &Arc<Watches>, inbox: &mut Unboun
     }
 }
 
-/// A lease, and its epoch. One that is made and not heard of ends by itself.
+/// A lease, and its epoch. One that is made and not heard of ends by itself, so it is asked for again.
 async fn new_lease(shared: &Shared, term: Term) -> Result<(), Fault> {
-    let conn = shared.link.soon(pending()).await?;
+    let make = |conn| async move {
+        match make_lease(shared, &conn, term).await {
+            // It ended before its epoch was written: the server was slow.
+            Err(fault) if fault.is_no_lease() => Err(Fault::Unanswered),
+            end => end,
+        }
+    };
+    shared.link.again(make).await
+}
+async fn make_lease(shared: &Shared, conn: &Conn, term: Term) -> Result<(), Fault> {
     // Its ttl counts from before it was asked for (SAFETY G1).
     let sent_at = BootClock.now();
     let ask = LeaseGrant { ttl: term.seconds, id: 0 };
-    let granted: LeaseGranted = shared.link.call(&conn, "/etcdserverpb.Lease/LeaseGrant", ask).await?;
+    let granted: LeaseGranted = shared.link.call(conn, "/etcdserverpb.Lease/LeaseGrant", ask).await?;
     // A server may lengthen it, and none shortens it.
     if granted.id == 0 || granted.ttl < term.seconds {
         return Err(Fault::Answer);
     }
     let epoch = put(&shared.keys.epoch(granted.id), b"new".to_vec(), granted.id);
-    let answer = shared.link.txn(&conn, choose(Vec::new(), vec![epoch], Vec::new())).await?;
+    let answer = shared.link.txn(conn, choose(Vec::new(), vec![epoch], Vec::new())).await?;
     shared.report(Event::SessionAlive { session: session(granted.id), sent_at });
     shared.leases().put(Lease { id: granted.id, term, epoch: answer.revision() });
     shared.fresh.notify_one();
@@ -114,7 +126,7 @@ pub(crate) async fn revoke(shared: &Shared, conn: &Conn, lease: i64) -> Result<(
 }
 
 /// Signs of life of all leases over one stream. Never returns.
-async fn keep_alive(shared: &Shared) {
+async fn keep_alive(shared: &Arc<Shared>) {
     let mut pause = Duration::from_millis(10);
     loop {
         while shared.leases().next().is_none() {
@@ -127,49 +139,70 @@ async fn keep_alive(shared: &Shared) {
         pause = (pause * 2).min(Duration::from_millis(250));
     }
 }
+/// What was sent and is not answered yet, for each lease in its order.
+#[derive(Default)]
+struct Sent(HashMap<i64, (Duration, VecDeque<Moment>)>);
+impl Sent {
+    fn put(&mut self, lease: Lease, at: Moment) {
+        self.0.entry(lease.id).or_insert_with(|| (lease.term.ttl, VecDeque::new())).1.push_back(at);
+    }
+    fn answered(&mut self, id: i64) -> Option<Moment> {
+        self.0.get_mut(&id)?.1.pop_front()
+    }
+    /// When a stream that has not answered by then is given up: early enough for another one to be tried within the ttl.
+    fn patience(&self) -> Option<Moment> {
+        let oldest = |(ttl, sent): &(Duration, VecDeque<Moment>)| {
+            Some(*sent.front()? + (*ttl / 6).clamp(LEAST_PATIENCE, PATIENCE).min(*ttl / 3))
+        };
+        self.0.values().filter_map(oldest).min()
+    }
+}
 /// Until the stream ends, or there is no lease any more. `None`: nothing was answered.
-async fn beat(shared: &Shared) -> Option<()> {
+async fn beat(shared: &Arc<Shared>) -> Option<()> {
     let conn = shared.link.here().await.ok()?;
     let (asks, rx) = unbounded_channel();
-    let mut sent: HashMap<i64, VecDeque<Moment>> = HashMap::new();
-    let mut answered = None;
+    let (mut rx, mut stream, mut sent, mut answered) = (Some(rx), None, Sent::default(), None);
     // The first ones at once: nobody knows for how long there was no stream.
     let mut all = true;
-    let mut stream = None;
-    let mut rx = Some(rx);
     loop {
         let now = BootClock.now();
+        if sent.patience().is_some_and(|at| at <= now) {
+            shared.link.give_up(&conn);
+            return answered;
+        }
         for lease in shared.leases().due(now, all) {
-            let waiting = sent.entry(lease.id).or_default();
-            // On a stream that does not answer another one will not be answered either.
-            if waiting.front().is_some_and(|at| at.until(now) >= lease.term.ttl / 3) {
-                shared.link.give_up(&conn);
-                return answered;
-            }
-            waiting.push_back(now);
+            sent.put(lease, now);
             let _ = asks.send(LeaseId { id: lease.id });
         }
         all = false;
-        let idle = shared.leases().idle(now);
-        for lease in idle {
-            let _ = revoke(shared, &conn, lease).await;
-            shared.report(Event::SessionEnded { session: session(lease) });
+        for lease in shared.leases().idle(now) {
+            let (shared, conn) = (shared.clone(), conn.clone());
+            // Nobody waits for it, least of all the others' signs of life.
+            tokio::spawn(async move {
+                let _ = revoke(&shared, &conn, lease).await;
+                shared.report(Event::SessionEnded { session: session(lease) });
+            });
         }
-        if stream.is_none()
+        // The server answers a stream with its first word.
+        if !sent.0.is_empty()
             && let Some(rx) = rx.take()
         {
             let opened = shared.link.stream::<_, LeaseKept>(&conn, "/etcdserverpb.Lease/LeaseKeepAlive", rx);
             stream = Some(opened.await.ok()?);
         }
-        let stream = stream.as_mut()?;
-        let next = shared.leases().next();
-        let Some(next) = next else { return answered };
+        let next = shared.leases().next()?;
+        let next = sent.patience().map_or(next, |at| at.min(next));
+        let message = async {
+            match &mut stream {
+                Some(stream) => stream.message().await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
-            message = stream.message() => match message {
+            message = message => match message {
                 Ok(Some(LeaseKept { id, ttl })) => {
                     answered = Some(());
-                    let at = sent.get_mut(&id).and_then(VecDeque::pop_front);
-                    match at {
+                    match sent.answered(id) {
                         Some(_) if ttl <= 0 => shared.over(id),
                         Some(sent_at) if shared.leases().get(id).is_some() => {
                             shared.report(Event::SessionAlive { session: session(id), sent_at });

@@ -46,62 +46,74 @@ struct Known {
     idle: Moment,
 }
 #[derive(Debug, Default)]
-pub(crate) struct Leases(HashMap<i64, Known>);
+pub(crate) struct Leases {
+    all: HashMap<i64, Known>,
+    /// That of the store's identity, and its next sign of life: every client gives one now and then, and nobody ends it.
+    store: Option<(Lease, Moment)>,
+}
 
 impl Leases {
+    /// The store's.
+    pub(crate) fn remember(&mut self, id: i64, ttl: Duration) {
+        let lease = Lease { id, term: Term { ttl, seconds: 0 }, epoch: 0 };
+        self.store = Some((lease, BootClock.now() + ttl / 3));
+    }
     /// A new one, kept alive from now on.
     pub(crate) fn put(&mut self, lease: Lease) {
         let now = BootClock.now();
-        self.0.insert(lease.id, Known { lease, names: HashSet::new(), due: now + lease.term.ttl / 3, idle: now });
+        self.all.insert(lease.id, Known { lease, names: HashSet::new(), due: now + lease.term.ttl / 3, idle: now });
     }
     /// One of this term with nobody who contends for this name by it.
     pub(crate) fn take(&mut self, term: Term, name: &Name) -> Option<Lease> {
         let free = |known: &&mut Known| known.lease.term == term && !known.names.contains(name);
-        let known = self.0.values_mut().find(free)?;
+        let known = self.all.values_mut().find(free)?;
         known.names.insert(name.clone());
         Some(known.lease)
     }
     pub(crate) fn free(&mut self, id: i64, name: &Name) {
-        if let Some(known) = self.0.get_mut(&id) {
+        if let Some(known) = self.all.get_mut(&id) {
             known.names.remove(name);
             known.idle = BootClock.now();
         }
     }
     /// Its epoch is no older than that.
     pub(crate) fn epoch(&mut self, id: i64, epoch: i64) {
-        if let Some(known) = self.0.get_mut(&id) {
+        if let Some(known) = self.all.get_mut(&id) {
             known.lease.epoch = known.lease.epoch.max(epoch);
         }
     }
     pub(crate) fn get(&self, id: i64) -> Option<Lease> {
-        self.0.get(&id).map(|known| known.lease)
+        self.all.get(&id).map(|known| known.lease)
     }
     /// It is over.
     pub(crate) fn remove(&mut self, id: i64) -> bool {
-        self.0.remove(&id).is_some()
+        self.all.remove(&id).is_some()
     }
     /// All of them, to be given back.
     pub(crate) fn drain(&mut self) -> Vec<i64> {
-        self.0.drain().map(|(id, _)| id).collect()
+        self.all.drain().map(|(id, _)| id).collect()
     }
     /// When the next sign of life is due.
     pub(crate) fn next(&self) -> Option<Moment> {
-        self.0.values().map(|known| known.due).min()
+        self.all.values().map(|known| known.due).chain(self.store.map(|(_, due)| due)).min()
     }
     /// Those whose sign of life is due, and which will have given it; `all`: every one.
     pub(crate) fn due(&mut self, now: Moment, all: bool) -> Vec<Lease> {
-        let due = self.0.values_mut().filter(|known| all || known.due <= now);
-        due.map(|known| {
-            known.due = now + known.lease.term.ttl / 3;
-            known.lease
-        })
-        .collect()
+        let due = self.all.values_mut().filter(|known| all || known.due <= now);
+        let due = due.map(|known| (known.lease, &mut known.due));
+        let store = self.store.as_mut().filter(|(_, due)| *due <= now).map(|(lease, due)| (*lease, due));
+        due.chain(store)
+            .map(|(lease, due)| {
+                *due = now + lease.term.ttl / 3;
+                lease
+            })
+            .collect()
     }
     /// Those that nobody has used for a while. They are not here any more.
     pub(crate) fn idle(&mut self, now: Moment) -> Vec<i64> {
         let idle = |known: &Known| known.names.is_empty() && known.idle + IDLE.max(known.lease.term.ttl) <= now;
-        let gone: Vec<_> = self.0.values().filter(|known| idle(known)).map(|known| known.lease.id).collect();
-        gone.iter().for_each(|id| drop(self.0.remove(id)));
+        let gone: Vec<_> = self.all.values().filter(|known| idle(known)).map(|known| known.lease.id).collect();
+        gone.iter().for_each(|id| drop(self.all.remove(id)));
         gone
     }
 }

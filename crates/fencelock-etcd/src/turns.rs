@@ -35,7 +35,8 @@ pub(crate) async fn wait(
     const LEAST: Duration = Duration::from_millis(10);
     let mut pause = LEAST;
     let end = loop {
-        if let Some(before) = front.before.take() {
+        let waited_for = front.before.take();
+        if let Some(before) = waited_for.clone() {
             let watch = watches.add(before, front.revision + 1);
             tokio::select! {
                 biased;
@@ -65,7 +66,8 @@ pub(crate) async fn wait(
             Ok(Confirmed::Waits(now)) => {
                 request.queued(now.busy.clone());
                 front = now;
-                if front.before.is_some() {
+                // Somebody else is in front now. If it is the same one, word of him is not to be had so.
+                if front.before.is_some() && front.before != waited_for {
                     pause = LEAST;
                     continue;
                 }

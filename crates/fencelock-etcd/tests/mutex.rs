@@ -1,7 +1,11 @@
 //! The engine on real servers, beside etcd's own client.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
-use fencelock_conformance::{eventually, within};
-use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_conformance::{
+    eventually,
+    proxy::{Proxy, bytes},
+    within,
+};
+use fencelock_core::{Client, ErrorKind, LossReason, Status};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::{Etcd, Folder};
 use std::{
@@ -172,6 +176,45 @@ async fn dropped_attempts_leave_nothing() {
     })
     .await;
     a.mutex("m").try_lock().await.unwrap().expect("free").release().await.unwrap();
+}
+/// Connections that break at any moment cost no hold, and what was on its way leaves nothing while its client lives (SAFETY A2).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cut_connections_leave_nothing() {
+    let etcd = Etcd::start();
+    let proxy = Arc::new(Proxy::start(([127, 0, 0, 1], etcd.client_port(0)).into(), bytes));
+    let mut config = Config::from_url(&format!("etcd://{}", proxy.address())).unwrap();
+    config.ttl = 30 * SEC;
+    let (a, b) = (built(EtcdEngine::connect(config).await.unwrap()), client(&etcd, 30 * SEC).await);
+    let kept = a.mutex("kept").lock().await.unwrap();
+    for round in 0..150 {
+        let guard = if round % 2 == 0 { Some(b.mutex("m").lock().await.unwrap()) } else { None };
+        let (cut, delay) = (proxy.clone(), Duration::from_micros(u64::from(fastrand_of(round)) % 3_000));
+        let cut = tokio::spawn(async move {
+            tokio::time::sleep(delay).await;
+            cut.cut();
+        });
+        let patience = Duration::from_micros(u64::from(fastrand_of(round + 1_000)) % 8_000);
+        let mutex = a.mutex("m");
+        let attempt = async {
+            // Whoever gets it gives it back, over what is left of the connection.
+            if let Ok(Ok(guard)) = tokio::time::timeout(patience, mutex.lock()).await {
+                let _ = guard.release().await;
+            }
+        };
+        attempt.await;
+        cut.await.unwrap();
+        if let Some(guard) = guard {
+            guard.release().await.unwrap();
+        }
+    }
+    eventually("nothing is left", || async {
+        b.inspect("m").await.is_ok_and(|status| status == Status::free(status.name.clone()))
+    })
+    .await;
+    within("free", b.mutex("m").lock()).await.unwrap().release().await.unwrap();
+    kept.check().unwrap();
+    within("free", a.mutex("m").lock()).await.unwrap().release().await.unwrap();
+    kept.release().await.unwrap();
 }
 /// Numbers without a pattern.
 fn fastrand_of(seed: u32) -> u32 {
