@@ -137,7 +137,7 @@ impl EtcdEngine {
                     // `run` was begun anew.
                     Err(_) => sleep(Duration::from_millis(5)).await,
                 },
-                () = request.stopped() => return Ok(None),
+                () = request.stopped() => return self.shared.trouble().map_or(Ok(None), Err),
             }
         }
     }

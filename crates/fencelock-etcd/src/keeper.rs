@@ -2,7 +2,7 @@
 use crate::{
     error::Fault,
     leases::{Lease, Place, Term},
-    link::{Conn, PATIENCE},
+    link::{CONNECT_TIMEOUT, Conn, PATIENCE},
     shared::{Front, Looked, Shared, session},
     turns::{Turned, wait},
     watch::{self, Watches},
@@ -92,14 +92,21 @@ async fn orders(shared: &Arc<Shared>, watches: &Arc<Watches>, inbox: &mut Unboun
 
 /// A lease, and its epoch. One that is made and not heard of ends by itself, so it is asked for again.
 async fn new_lease(shared: &Shared, term: Term) -> Result<(), Fault> {
-    let make = |conn| async move {
-        match make_lease(shared, &conn, term).await {
-            // It ended before its epoch was written: the server was slow.
-            Err(fault) if fault.is_no_lease() => Err(Fault::Unanswered),
-            end => end,
+    let (limit, mut pause) = (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10));
+    loop {
+        let made = match shared.link.here().await {
+            Ok(conn) => make_lease(shared, &conn, term).await,
+            Err(fault) => Err(fault),
+        };
+        shared.troubled(made.as_ref().err().cloned());
+        match made {
+            // The server was slow: the lease ended before its epoch was written.
+            Err(fault) if (fault.may_pass() || fault.is_no_lease()) && BootClock.now() + pause < limit => {}
+            end => return end,
         }
-    };
-    shared.link.again(make).await
+        sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_millis(250));
+    }
 }
 async fn make_lease(shared: &Shared, conn: &Conn, term: Term) -> Result<(), Fault> {
     // Its ttl counts from before it was asked for (SAFETY G1).

@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) link: Arc<Link>,
     leases: Mutex<Leases>,
+    /// Why there is no lease where one is wanted: for those who give up waiting for it.
+    trouble: Mutex<Option<Fault>>,
     places: Mutex<HashMap<HoldId, Place>>,
     reports: Mutex<Option<Reports>>,
     /// Not watched yet, in the order of their grants.
@@ -93,12 +95,18 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Shared {
     pub(crate) fn new(keys: Keys, link: Arc<Link>) -> Self {
-        let (leases, places, reports, new) = Default::default();
+        let (leases, trouble, places, reports, new) = Default::default();
         let (fresh, settles) = (Notify::new(), Notify::new());
-        Self { keys, link, leases, places, reports, new, fresh, settles }
+        Self { keys, link, leases, trouble, places, reports, new, fresh, settles }
     }
     pub(crate) fn leases(&self) -> MutexGuard<'_, Leases> {
         lock(&self.leases)
+    }
+    pub(crate) fn trouble(&self) -> Option<Fault> {
+        lock(&self.trouble).clone()
+    }
+    pub(crate) fn troubled(&self, by: Option<Fault>) {
+        *lock(&self.trouble) = by;
     }
     pub(crate) fn attend(&self, reports: &Reports) {
         *lock(&self.reports) = Some(reports.clone());
