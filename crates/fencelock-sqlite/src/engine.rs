@@ -166,10 +166,9 @@ impl Engine for SqliteEngine {
         &self.info
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
-        let session = tokio::select! {
-            session = self.session("lock") => session?,
-            () = request.stopped() => return Ok(Outcome::Busy(Busy::default())),
-        };
+        // Whose patience ends before there is one has not heard that the lock is taken: core waits a little longer for an answer,
+        // and says that there was none.
+        let session = self.session("lock").await?;
         if !request.wait() {
             let wish = request.clone();
             if let Ok(Some(busy)) = self.worker.read(move |scope| refuse(scope, &wish)).await {

@@ -328,6 +328,23 @@ fn callers_of_a_blocked_database_are_told_together() {
     });
 }
 
+/// He was told that the lock is taken, though nothing had been asked.
+#[test]
+fn who_gives_up_before_there_is_a_session_is_not_told_busy() {
+    let folder = Folder::new();
+    let a = folder.client();
+    runtime().block_on(async {
+        a.mutex("w").lock().await.unwrap().release().await.unwrap();
+        let conn = rusqlite::Connection::open(folder.database()).unwrap();
+        conn.execute_batch("BEGIN IMMEDIATE").unwrap();
+        let late = folder.client();
+        let answer = late.mutex("free").try_lock_for(20 * MS).await;
+        assert_eq!(answer.map(drop).unwrap_err().kind(), ErrorKind::Unreachable);
+        conn.execute_batch("ROLLBACK").unwrap();
+        late.mutex("free").lock().await.unwrap().release().await.unwrap();
+    });
+}
+
 /// A flood of withdrawals came before the heartbeat.
 #[test]
 fn a_flood_of_abandoned_waits_costs_no_hold() {
