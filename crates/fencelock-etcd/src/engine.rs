@@ -1,12 +1,14 @@
 //! The engine's door: calls of callers go over their runtime's own connection, whatever waits is given to `run`.
 use crate::{
+    claims::{Confirmed, Entered},
     config::{Config, MAX_TTL, MIN_TTL},
     error::Fault,
     keeper::{Order, revoke, run},
     leases::{Place, Term},
     link::{CONNECT_TIMEOUT, Conn, Link, PATIENCE},
     list::list,
-    shared::{Entered, Shared},
+    shared::Shared,
+    shelf::Resized,
     turns::Turned,
     watch::{self, Watches},
     wire::{
@@ -17,9 +19,9 @@ use crate::{
 };
 use async_trait::async_trait;
 use fencelock_core::{
-    BootClock, Busy, Capabilities, Clock, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing, Grant, Listing,
-    LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, Status, TakenAway, Token,
-    Waiting,
+    BootClock, Busy, Capabilities, Cells, Claim, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind,
+    Fencing, Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed,
+    Reports, Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
 };
 use std::{fmt, future::pending, sync::Arc, time::Duration};
 use tokio::{
@@ -72,10 +74,10 @@ impl EtcdEngine {
         let conn = shared.link.soon(pending()).await.map_err(told)?;
         let id = identity(&shared, &conn).await.map_err(told)?;
         let capabilities = Capabilities {
-            read_write: false,
-            downgrade: false,
-            permits: false,
-            cells: false,
+            read_write: true,
+            downgrade: true,
+            permits: true,
+            cells: true,
             fixed_leases: false,
             tickets: false,
             fencing: Fencing::Durable,
@@ -124,7 +126,7 @@ impl EtcdEngine {
             if let Some(place) = self.shared.found(request.hold()) {
                 return Ok(Some(place));
             }
-            let lease = self.shared.leases().take(Term::of(request), request.name());
+            let lease = self.shared.leases().take(Term::of(request), request.name(), request.claim());
             if let Some(lease) = lease {
                 return Ok(Some(self.shared.place(request, lease)));
             }
@@ -139,6 +141,35 @@ impl EtcdEngine {
                 },
                 () = request.stopped() => return self.shared.trouble().map_or(Ok(None), Err),
             }
+        }
+    }
+    /// Core takes a refusal for nothing left behind. `queued`: something is.
+    async fn nothing_of(&self, conn: &Conn, place: &Place, queued: bool) -> std::result::Result<(), Fault> {
+        if queued || self.shared.is_haunted(place) {
+            self.shared.undo(conn, place).await?;
+        }
+        self.shared.forget(place);
+        Ok(())
+    }
+    /// A claim was not answered: after a pause it is sent again, or that is told.
+    async fn missed(
+        &self,
+        request: &Request,
+        place: &Place,
+        misses: &mut u32,
+        limit: Moment,
+        fault: Fault,
+    ) -> std::result::Result<(), Fault> {
+        *misses += 1;
+        self.shared.haunt(place);
+        let passes = *misses <= AGAIN || BootClock.now() < limit;
+        if !(fault.may_pass() || fault.is_no_lease() && *misses <= AGAIN) || !passes || request.is_stopped() {
+            return Err(fault);
+        }
+        tokio::select! {
+            biased;
+            () = request.stopped() => Err(fault),
+            () = sleep(Duration::from_millis(10 << (*misses).min(5))) => Ok(()),
         }
     }
     fn granted(&self, request: &Request, place: &Place, token: i64) -> Result<Outcome> {
@@ -189,7 +220,7 @@ impl Engine for EtcdEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         let told = self.told("lock");
-        let (mut misses, limit) = (0, BootClock.now() + CONNECT_TIMEOUT);
+        let (mut misses, limit, mut queue) = (0, BootClock.now() + CONNECT_TIMEOUT, false);
         let (mut place, front) = loop {
             let conn = self.link().soon(request.stopped()).await.map_err(&told)?;
             let Some(place) = self.place(request).await.map_err(&told)? else {
@@ -203,16 +234,40 @@ impl Engine for EtcdEngine {
                 }
                 return Ok(Outcome::Busy(Busy::default()));
             }
-            match self.shared.enter(&conn, request, &place).await {
+            match self.shared.enter(&conn, &place, request.wait() || queue).await {
                 Ok(Entered::Granted { token, .. }) => return self.granted(request, &place, token),
-                Ok(Entered::Queued(front)) => break (place, front),
-                Ok(Entered::Busy(busy)) => {
-                    // Core takes this for nothing left behind.
-                    if self.shared.is_haunted(&place) {
-                        self.shared.undo(&conn, &place).await.map_err(&told)?;
+                Ok(Entered::Queued(front)) if request.wait() => break (place, front),
+                // It fits in, or did a moment ago.
+                Ok(Entered::Queued(front)) => match self.shared.confirm(&conn, &place, &front).await {
+                    Ok(Confirmed::Granted { token }) => return self.granted(request, &place, token),
+                    Ok(Confirmed::Gone) => self.shared.forget(&place),
+                    Ok(Confirmed::Waits(_) | Confirmed::TooLarge) => {
+                        self.nothing_of(&conn, &place, true).await.map_err(&told)?;
+                        return Ok(Outcome::Busy(front.busy));
                     }
-                    self.shared.forget(&place);
+                    Err(fault) => {
+                        self.missed(request, &place, &mut misses, limit, fault).await.map_err(&told)?;
+                    }
+                },
+                Ok(Entered::Fits) => queue = true,
+                Ok(Entered::Busy(busy)) => {
+                    self.nothing_of(&conn, &place, false).await.map_err(&told)?;
                     return Ok(Outcome::Busy(busy));
+                }
+                Ok(Entered::OtherKind(kind)) => {
+                    self.nothing_of(&conn, &place, false).await.map_err(&told)?;
+                    return Err(request.other_kind(kind));
+                }
+                Ok(Entered::OtherCapacity(size)) => {
+                    self.nothing_of(&conn, &place, false).await.map_err(&told)?;
+                    return Err(request.other_capacity(size));
+                }
+                Ok(Entered::Forgotten(size)) => {
+                    if request.claim().capacity() != Some(size) {
+                        self.nothing_of(&conn, &place, false).await.map_err(&told)?;
+                        return Err(request.other_capacity(size));
+                    }
+                    self.shared.store_size(&conn, request.name(), size).await.map_err(&told)?;
                 }
                 Ok(Entered::NoLease) => self.shared.over(place.lease.id),
                 // At once: another attempt was taken back, which is over.
@@ -224,19 +279,12 @@ impl Engine for EtcdEngine {
                     }
                     self.shared.elsewhere(&place);
                 }
-                Err(fault) if fault.is_no_lease() => self.shared.over(place.lease.id),
                 Err(fault) => {
-                    misses += 1;
-                    self.shared.haunt(&place);
-                    let passes = misses <= AGAIN || BootClock.now() < limit;
-                    if !fault.may_pass() || !passes || request.is_stopped() {
-                        return Err(told(fault));
+                    // Its own lease is there, or its epoch would not have been.
+                    if fault.is_no_lease() {
+                        self.shared.shelf_is_gone();
                     }
-                    tokio::select! {
-                        biased;
-                        () = request.stopped() => return Err(told(fault)),
-                        () = sleep(Duration::from_millis(10 << misses.min(5))) => {}
-                    }
+                    self.missed(request, &place, &mut misses, limit, fault).await.map_err(&told)?;
                 }
             }
         };
@@ -295,6 +343,25 @@ impl Engine for EtcdEngine {
             Err(holder) => Released::NotHeld { holder },
         })
     }
+    async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {
+        let refuse = |what: &str| Err(Error::new(ErrorKind::Unsupported, "exchange", what).with("name", &grant.name));
+        if next.hold() != grant.hold {
+            return refuse("this engine cannot pass a hold on");
+        }
+        if (grant.claim, next.claim()) != (Claim::Write, Claim::Read) {
+            return refuse("only a writer's hold can become a reader's");
+        }
+        let told = self.told("downgrade");
+        let Some(place) = self.shared.held(grant) else { return Ok(Outcome::Busy(Busy::default())) };
+        let conn = self.link().soon(next.stopped()).await.map_err(&told)?;
+        match self.shared.downgrade(&conn, &place).await.map_err(&told)? {
+            Ok(()) => {
+                self.shared.reads(grant.hold);
+                Ok(Outcome::Granted(Grant { claim: next.claim(), ..grant.clone() }))
+            }
+            Err(holder) => Ok(Outcome::Busy(Busy::new(holder, None))),
+        }
+    }
     async fn run(&self, reports: &Reports) -> Result<()> {
         let mut inbox = self.inbox.lock().await;
         let (orders, watched) = &mut *inbox;
@@ -303,7 +370,21 @@ impl Engine for EtcdEngine {
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {
         let status = self.link().again(|conn| async move { self.shared.status(&conn, name).await }).await;
-        status.map_err(self.told("status"))
+        status.map(|(status, _)| status).map_err(self.told("status"))
+    }
+    async fn observe(&self, name: &Name, seen: Option<Token>) -> Result<Status> {
+        self.shared.observe(&self.watches, name, seen).await.map_err(self.told("observe"))
+    }
+    async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
+        let resized = self.link().again(|conn| async move { self.shared.resize(&conn, name, from, to).await }).await;
+        match resized.map_err(self.told("resize"))? {
+            Resized::Done => Ok(()),
+            Resized::OtherKind(kind) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
+            Resized::OtherSize(size) => Err(Error::other_capacity("resize", name, from, size)),
+        }
+    }
+    fn cells(&self) -> Option<&dyn Cells> {
+        Some(self)
     }
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         let page = self.link().again(|conn| async move { list(&self.shared, &conn, prefix, page).await }).await;
@@ -327,5 +408,25 @@ impl Engine for EtcdEngine {
         }
         self.link().close();
         Ok(())
+    }
+}
+
+#[async_trait]
+impl Cells for EtcdEngine {
+    async fn load(&self, name: &Name) -> Result<Versioned> {
+        let loaded = self.link().again(|conn| async move { self.shared.load(&conn, name).await }).await;
+        loaded.map_err(self.told("cell"))?.map_err(|kind| Error::other_kind("cell", name, Kind::Cell, kind))
+    }
+    async fn compare_exchange(
+        &self,
+        name: &Name,
+        expected: Version,
+        value: Option<Arc<[u8]>>,
+        nonce: HoldId,
+    ) -> Result<std::result::Result<Version, Conflict>> {
+        let value = value.as_deref();
+        let swap = |conn| async move { self.shared.swap(&conn, name, expected, value, nonce).await };
+        let swapped = self.link().again(swap).await.map_err(self.told("cell"))?;
+        swapped.map_err(|kind| Error::other_kind("cell", name, Kind::Cell, kind))
     }
 }

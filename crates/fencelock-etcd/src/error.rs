@@ -45,6 +45,10 @@ impl Fault {
     pub(crate) fn is_no_lease(&self) -> bool {
         self.says("requested lease not found")
     }
+    /// A lease of this number is there.
+    pub(crate) fn is_there_already(&self) -> bool {
+        self.says("lease already exists")
+    }
     /// The server there can do nothing now: what was asked had no effect.
     fn is_refused(&self) -> bool {
         self.says("no leader") || self.says("too many requests") || self.says("server stopped")

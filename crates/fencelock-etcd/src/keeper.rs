@@ -1,11 +1,13 @@
 //! The engine's own background: it keeps leases alive, hears of keys that go, waits in queues, and watches what is held.
 use crate::{
+    claims::Front,
     error::Fault,
     leases::{Lease, Place, Term},
     link::{CONNECT_TIMEOUT, Conn, PATIENCE},
-    shared::{Front, Looked, Shared, session},
+    shared::{Shared, session},
+    status::Looked,
     turns::{Turned, wait},
-    watch::{self, Watches},
+    watch::{self, Target, Watches},
     wire::{
         pb::{Done, LeaseGrant, LeaseGranted, LeaseId, LeaseKept},
         txn::{choose, put},
@@ -232,14 +234,14 @@ async fn beat(shared: &Arc<Shared>) -> Option<()> {
 
 /// Tells when this hold is taken away; for as long as it is held.
 async fn guard(shared: Arc<Shared>, watches: Arc<Watches>, place: Place) {
-    let key = shared.keys.own(&place.name, place.lease.id).into_bytes();
+    let key = place.spot.keys[0].as_bytes();
     let is_held = || shared.found(place.hold).is_some_and(|place| !place.leaving);
     let mut from = place.created + 1;
     let ends = place.most.map(|most| BootClock.now() + most);
     while is_held() {
-        let watch = watches.add(key.clone(), from);
+        let watch = watches.add(vec![Target::goes(key)], from);
         tokio::select! {
-            () = watch.gone() => {}
+            _ = watch.told() => {}
             // Core has told its loss. The lease, which other holds keep alive, does not end it.
             () = sleep(ends.map_or(Duration::MAX, |ends| BootClock.now().until(ends))), if ends.is_some() => {
                 let conn = shared.link.here().await;

@@ -1,10 +1,12 @@
-//! The leases of this client: one per distinct ttl, and one more for each further contender for one name.
+//! The leases of this client: one per distinct ttl, and one more for each further contender for one mutex.
 //!
-//! *Invariant:* a contender's key is named by its lease, so a lease has one contender for a name at most; and it is free for another
+//! *Invariant:* a mutex's contender is named by its lease, so a lease has one contender for a mutex at most; and it is free for another
 //! one only when the key of the one before is known to be gone.
-use fencelock_core::{BootClock, Clock, HoldId, Moment, Name, Request};
+use crate::wire::{key::Spot, record::Record};
+use fencelock_core::{BootClock, Claim, Clock, HoldId, Moment, Name, Request};
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::Duration,
 };
 
@@ -39,7 +41,10 @@ pub(crate) struct Lease {
 #[derive(Debug)]
 struct Known {
     lease: Lease,
+    /// The mutexes that it contends for.
     names: HashSet<Name>,
+    /// By how many attempts and holds it is used.
+    users: usize,
     /// The next sign of life.
     due: Moment,
     /// Since when nobody uses it.
@@ -61,18 +66,32 @@ impl Leases {
     /// A new one, kept alive from now on.
     pub(crate) fn put(&mut self, lease: Lease) {
         let now = BootClock.now();
-        self.all.insert(lease.id, Known { lease, names: HashSet::new(), due: now + lease.term.ttl / 3, idle: now });
+        self.all.insert(
+            lease.id,
+            Known { lease, names: HashSet::new(), users: 0, due: now + lease.term.ttl / 3, idle: now },
+        );
     }
-    /// One of this term with nobody who contends for this name by it.
-    pub(crate) fn take(&mut self, term: Term, name: &Name) -> Option<Lease> {
-        let free = |known: &&mut Known| known.lease.term == term && !known.names.contains(name);
+    /// One of this term; for a mutex one with nobody who contends for this name by it.
+    pub(crate) fn take(&mut self, term: Term, name: &Name, claim: Claim) -> Option<Lease> {
+        let alone = claim == Claim::Mutex;
+        let free = |known: &&mut Known| known.lease.term == term && !(alone && known.names.contains(name));
         let known = self.all.values_mut().find(free)?;
-        known.names.insert(name.clone());
+        if alone {
+            known.names.insert(name.clone());
+        }
+        known.users += 1;
         Some(known.lease)
     }
-    pub(crate) fn free(&mut self, id: i64, name: &Name) {
-        if let Some(known) = self.all.get_mut(&id) {
+    pub(crate) fn free(&mut self, id: i64, name: &Name, claim: Claim) {
+        if let Some(known) = self.all.get_mut(&id).filter(|_| claim == Claim::Mutex) {
             known.names.remove(name);
+        }
+        self.leave(id);
+    }
+    /// The name stays taken.
+    pub(crate) fn leave(&mut self, id: i64) {
+        if let Some(known) = self.all.get_mut(&id) {
+            known.users = known.users.saturating_sub(1);
             known.idle = BootClock.now();
         }
     }
@@ -111,7 +130,7 @@ impl Leases {
     }
     /// Those that nobody has used for a while. They are not here any more.
     pub(crate) fn idle(&mut self, now: Moment) -> Vec<i64> {
-        let idle = |known: &Known| known.names.is_empty() && known.idle + IDLE.max(known.lease.term.ttl) <= now;
+        let idle = |known: &Known| known.users == 0 && known.idle + IDLE.max(known.lease.term.ttl) <= now;
         let gone: Vec<_> = self.all.values().filter(|known| idle(known)).map(|known| known.lease.id).collect();
         gone.iter().for_each(|id| drop(self.all.remove(id)));
         gone
@@ -123,6 +142,8 @@ impl Leases {
 pub(crate) struct Place {
     pub(crate) hold: HoldId,
     pub(crate) name: Name,
+    pub(crate) claim: Claim,
+    pub(crate) spot: Arc<Spot>,
     pub(crate) lease: Lease,
     /// When its key was made; 0: nobody knows whether it was.
     pub(crate) created: i64,
@@ -130,8 +151,10 @@ pub(crate) struct Place {
     pub(crate) token: i64,
     /// For how long after its grant it may be there, whoever forgets it (SAFETY G5).
     pub(crate) most: Option<Duration>,
-    /// The values that its key may have: of one who came first, and of one who waits.
-    pub(crate) values: [Vec<u8>; 2],
+    /// What its key says who it is, before its turn has come.
+    pub(crate) who: Record,
+    /// The value of its key: of an election the candidate, as others have it.
+    pub(crate) note: Arc<str>,
     /// A claim of it was not answered: it may arrive still.
     pub(crate) haunted: bool,
     /// It is being given back: that its key goes is no news.

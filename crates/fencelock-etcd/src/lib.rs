@@ -1,4 +1,6 @@
 #![doc = include_str!("docs.md")]
+mod cells;
+mod claims;
 mod config;
 mod engine;
 mod error;
@@ -7,6 +9,8 @@ mod leases;
 mod link;
 mod list;
 mod shared;
+mod shelf;
+mod status;
 mod turns;
 mod watch;
 mod wire;

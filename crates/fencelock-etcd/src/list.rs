@@ -1,4 +1,4 @@
-//! Every name that somebody contends for, a page at a time.
+//! Every name that somebody contends for, a page at a time: first the mutexes, then the other kinds.
 use crate::{
     error::Fault,
     link::Conn,
@@ -8,42 +8,69 @@ use crate::{
         pb::{KeyValue, Range, Ranged},
     },
 };
-use fencelock_core::{Listing, Name, Page};
+use fencelock_core::{Kind, Listing, Name, Page};
 
 /// So many keys are read at once.
 const PART: i64 = 512;
+const KINDS: [Kind; 3] = [Kind::Mutex, Kind::RwLock, Kind::Semaphore];
 
 pub(crate) async fn list(shared: &Shared, conn: &Conn, prefix: &str, page: &Page) -> Result<Listing, Fault> {
-    let beginning = shared.keys.beginning(prefix);
-    let (mut from, end) = (beginning.as_bytes().to_vec(), after(&beginning));
-    if let Some(name) = page.after.as_deref().and_then(|name| Name::new(name).ok()) {
-        from = from.max(after(&shared.keys.lock(&name)));
-    }
-    // What is not a lock's lies between these: an escaped `%` or `/` is `%25` or `%2F`.
-    let (others, rest) = (format!("{}%i", shared.keys.all()), format!("{}&", shared.keys.all()));
     let mut listing = Listing::default();
-    let limit = page.limit.max(1);
-    'pages: loop {
-        if (others.as_bytes()..rest.as_bytes()).contains(&&*from) {
-            from = rest.clone().into_bytes();
-        }
-        let until = if *from < *others.as_bytes() { end.clone().min(others.clone().into_bytes()) } else { end.clone() };
-        if from >= until && until != [0] {
+    // `KIND NAME`: the last one of the page before.
+    let cursor = page.after.as_deref().and_then(|after| after.split_once(' '));
+    let (begun, mut last) = cursor.map_or((0, None), |(kind, name)| {
+        let known = KINDS.iter().position(|known| known.as_str() == kind);
+        known.map_or((0, None), |known| (known, Name::new(name).ok()))
+    });
+    for kind in KINDS.into_iter().skip(begun) {
+        kind_of(shared, conn, prefix, kind, last.take(), page.limit.max(1), &mut listing).await?;
+        if listing.next.is_some() {
             break;
+        }
+    }
+    Ok(listing)
+}
+async fn kind_of(
+    shared: &Shared,
+    conn: &Conn,
+    prefix: &str,
+    kind: Kind,
+    last: Option<Name>,
+    limit: usize,
+    listing: &mut Listing,
+) -> Result<(), Fault> {
+    let beginning = shared.keys.beginning(kind, prefix);
+    let (mut from, end) = (beginning.as_bytes().to_vec(), after(&beginning));
+    if let Some(name) = last {
+        from = from.max(after(&shared.keys.room(kind, &name)));
+    }
+    // Among the mutexes lie the others.
+    let (others, rest) = shared.keys.others();
+    let skips = kind == Kind::Mutex;
+    loop {
+        if skips && (&others..&rest).contains(&&from) {
+            from.clone_from(&rest);
+        }
+        let until = if skips && from < others { end.clone().min(others.clone()) } else { end.clone() };
+        if from >= until && until != [0] {
+            return Ok(());
         }
         let ask = Range { key: from.clone(), end: until.clone(), limit: PART, keys_only: true, ..Range::default() };
         let part: Ranged = shared.link.call(conn, "/etcdserverpb.KV/Range", ask).await?;
-        let mut names: Vec<Name> = part.keys.iter().filter_map(|KeyValue { key, .. }| shared.keys.name(key)).collect();
+        let name = |KeyValue { key, .. }: &KeyValue| shared.keys.name(kind, key);
+        let mut names: Vec<Name> = part.keys.iter().filter_map(name).collect();
         names.dedup();
         for name in names {
             // The next page begins after the last name of this one.
             if listing.items.len() == limit {
-                listing.next = listing.items.last().map(|status| status.name.as_str().to_owned());
-                break 'pages;
+                let last = listing.items.last().filter(|status| status.kind == Some(kind));
+                listing.next = Some(format!("{kind} {}", last.map_or("", |status| status.name.as_str())));
+                return Ok(());
             }
-            from = after(&shared.keys.lock(&name));
-            let status = shared.status(conn, &name).await?;
-            if !status.holders.is_empty() || !status.waiters.is_empty() {
+            from = after(&shared.keys.room(kind, &name));
+            let (status, _) = shared.status(conn, &name).await?;
+            // By another program it may be of two kinds.
+            if status.kind == Some(kind) && (!status.holders.is_empty() || !status.waiters.is_empty()) {
                 listing.items.push(status);
             }
         }
@@ -53,11 +80,10 @@ pub(crate) async fn list(shared: &Shared, conn: &Conn, prefix: &str, page: &Page
                 from = last.key.iter().copied().chain([0]).collect();
             }
         } else {
-            from = until.clone();
+            from.clone_from(&until);
             if until == end {
-                break;
+                return Ok(());
             }
         }
     }
-    Ok(listing)
 }

@@ -1,9 +1,10 @@
 //! Waiters: each hears of the one in front, and of nobody else.
 use crate::{
+    claims::{Confirmed, Front},
     error::Fault,
     leases::Place,
-    shared::{Confirmed, Front, Shared},
-    watch::Watches,
+    shared::Shared,
+    watch::{Target, Watches},
 };
 use fencelock_core::{Busy, Grant, Request};
 use std::{sync::Arc, time::Duration};
@@ -33,22 +34,39 @@ pub(crate) async fn wait(
     mut reply: oneshot::Sender<Turned>,
 ) {
     const LEAST: Duration = Duration::from_millis(10);
-    let mut pause = LEAST;
-    let end = loop {
-        let waited_for = front.before.take();
-        if let Some(before) = waited_for.clone() {
-            let watch = watches.add(before, front.revision + 1);
-            tokio::select! {
-                biased;
-                () = request.stopped() => break Turned::Stopped(front.busy),
-                () = reply.closed() => return,
-                () = watch.gone() => {}
-                () = sleep(REST) => {}
+    let (mut pause, own) = (LEAST, place.spot.keys[0].as_bytes());
+    let end = 'turn: loop {
+        // Who knows nothing looks, and not again and again.
+        let mut word = front.line.is_some();
+        if front.waits() {
+            // And for our own key: who has lost his place hears of it.
+            let mut targets = std::mem::take(&mut front.before);
+            targets.push(Target::goes(own));
+            let watch = watches.add(targets, front.revision + 1);
+            let rest = sleep(REST);
+            tokio::pin!(rest);
+            loop {
+                tokio::select! {
+                    biased;
+                    () = request.stopped() => break 'turn Turned::Stopped(front.busy),
+                    () = reply.closed() => return,
+                    told = watch.told() => {
+                        word = told.is_some();
+                        if told.is_none_or(|keys| front.is_news(&keys, own)) {
+                            break;
+                        }
+                    }
+                    () = &mut rest => {
+                        word = true;
+                        front.line = None;
+                        break;
+                    }
+                }
             }
         }
         let confirm = async {
             let conn = shared.link.here().await?;
-            shared.confirm(&conn, &place, front.created).await
+            shared.confirm(&conn, &place, &front).await
         };
         let answer = tokio::select! {
             biased;
@@ -66,10 +84,20 @@ pub(crate) async fn wait(
             Ok(Confirmed::Waits(now)) => {
                 request.queued(now.busy.clone());
                 front = now;
-                // Somebody else is in front now. If it is the same one, word of him is not to be had so.
-                if front.before.is_some() && front.before != waited_for {
+                // Something had happened; only not enough.
+                if word && !front.before.is_empty() {
                     pause = LEAST;
                     continue;
+                }
+            }
+            Ok(Confirmed::TooLarge) => {
+                // It asks anew, and is told the size.
+                let conn = shared.link.here().await;
+                if let Ok(conn) = &conn
+                    && shared.undo(conn, &place).await.is_ok()
+                {
+                    shared.forget(&place);
+                    break Turned::Displaced;
                 }
             }
             Ok(Confirmed::Gone) => {

@@ -4,12 +4,14 @@
 //! those who lag behind. It is a hint: whoever is woken looks.
 use crate::{
     link::Link,
+    shared::lock,
+    wire::key::after,
     wire::pb::{WatchCancel, WatchCreate, WatchDo, WatchRequest, Watched},
 };
 use std::{
     collections::HashMap,
     sync::{
-        Arc,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
     time::Duration,
@@ -22,13 +24,45 @@ use tokio::{
     time::sleep,
 };
 
-/// Puts are told to nobody.
-const NO_PUTS: i32 = 0;
+/// What a waiter wants to hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    key: Vec<u8>,
+    end: Vec<u8>,
+    without: Option<i32>,
+}
+impl Target {
+    const NO_PUTS: i32 = 0;
+    const NO_DELETES: i32 = 1;
+
+    /// That this key goes.
+    pub(crate) fn goes(key: &[u8]) -> Self {
+        Self { key: key.to_vec(), end: Vec::new(), without: Some(Self::NO_PUTS) }
+    }
+    /// That this key is written.
+    pub(crate) fn comes(key: &str) -> Self {
+        Self { key: key.as_bytes().to_vec(), end: Vec::new(), without: Some(Self::NO_DELETES) }
+    }
+    /// That one of those goes that begin so.
+    pub(crate) fn any_goes(prefix: &str) -> Self {
+        Self { without: Some(Self::NO_PUTS), ..Self::any(prefix) }
+    }
+    /// Whatever becomes of those that begin so.
+    pub(crate) fn any(prefix: &str) -> Self {
+        Self { key: prefix.as_bytes().to_vec(), end: after(prefix), without: None }
+    }
+}
 
 #[derive(Debug)]
 pub(crate) enum Order {
-    Add { id: i64, key: Vec<u8>, from: i64, gone: Arc<Notify> },
+    Add { id: i64, target: Target, from: i64, told: Arc<Told> },
     Remove(i64),
+}
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// The keys that something has happened to, in that order; `None` at the end: nobody can tell any more.
+    keys: Mutex<Vec<Option<Vec<u8>>>>,
+    notify: Notify,
 }
 #[derive(Debug)]
 pub(crate) struct Watches {
@@ -40,54 +74,80 @@ impl Watches {
         let (orders, inbox) = unbounded_channel();
         (Self { orders, last: AtomicI64::new(0) }, inbox)
     }
-    /// Tells once, when this key goes at this revision or later, or nobody can tell any more.
-    pub(crate) fn add(&self, key: Vec<u8>, from: i64) -> Watch {
-        let (id, gone) = (self.last.fetch_add(1, Relaxed) + 1, Arc::<Notify>::default());
-        let _ = self.orders.send(Order::Add { id, key, from, gone: gone.clone() });
-        Watch { orders: self.orders.clone(), id, gone }
+    /// Tells when something of this happens at this revision or later, or nobody can tell any more.
+    pub(crate) fn add(&self, targets: Vec<Target>, from: i64) -> Watch {
+        let told = Arc::<Told>::default();
+        let ids = targets.into_iter().map(|target| {
+            let id = self.last.fetch_add(1, Relaxed) + 1;
+            let _ = self.orders.send(Order::Add { id, target, from, told: told.clone() });
+            id
+        });
+        Watch { ids: ids.collect(), orders: self.orders.clone(), told }
     }
 }
 /// It is watched for as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Watch {
     orders: UnboundedSender<Order>,
-    id: i64,
-    gone: Arc<Notify>,
+    ids: Vec<i64>,
+    told: Arc<Told>,
 }
 impl Watch {
-    pub(crate) async fn gone(&self) {
-        self.gone.notified().await;
+    /// The keys that something has happened to since it was asked last, at least one. `None`: nobody knows what has happened, and
+    /// nothing is told any more.
+    pub(crate) async fn told(&self) -> Option<Vec<Vec<u8>>> {
+        loop {
+            let keys = std::mem::take(&mut *lock(&self.told.keys));
+            if !keys.is_empty() {
+                return keys.into_iter().collect();
+            }
+            self.told.notify.notified().await;
+        }
     }
 }
 impl Drop for Watch {
     fn drop(&mut self) {
-        let _ = self.orders.send(Order::Remove(self.id));
+        for id in &self.ids {
+            let _ = self.orders.send(Order::Remove(*id));
+        }
     }
 }
 
 #[derive(Default)]
-struct Open(HashMap<i64, (Vec<u8>, i64, Arc<Notify>)>);
+struct Open(HashMap<i64, (Target, i64, Arc<Told>)>);
 impl Open {
     fn take(&mut self, order: Order) -> Option<WatchRequest> {
         match order {
-            Order::Add { id, key, from, gone } => {
-                let ask = create(id, &key, from);
-                self.0.insert(id, (key, from, gone));
+            Order::Add { id, target, from, told } => {
+                let ask = create(id, &target, from);
+                self.0.insert(id, (target, from, told));
                 Some(ask)
             }
             Order::Remove(id) => self.0.remove(&id).map(|_| cancel(id)),
         }
     }
-    /// True: it was open.
-    fn tell(&mut self, id: i64) -> bool {
-        self.0.remove(&id).map(|(_, _, gone)| gone.notify_one()).is_some()
+    fn tell(&self, id: i64, keys: impl Iterator<Item = Vec<u8>>) {
+        if let Some((.., told)) = self.0.get(&id) {
+            lock(&told.keys).extend(keys.map(Some));
+            told.notify.notify_one();
+        }
+    }
+    fn end(&mut self, id: i64) {
+        if let Some((.., told)) = self.0.remove(&id) {
+            told.end();
+        }
     }
 }
-fn create(id: i64, key: &[u8], start: i64) -> WatchRequest {
-    let key = key.to_vec();
-    WatchRequest {
-        what: Some(WatchDo::Create(WatchCreate { key, end: Vec::new(), start, without: vec![NO_PUTS], id })),
+impl Told {
+    fn end(&self) {
+        lock(&self.keys).push(None);
+        self.notify.notify_one();
     }
+}
+fn create(id: i64, target: &Target, start: i64) -> WatchRequest {
+    let Target { key, end, without } = target.clone();
+    let without = without.into_iter().collect();
+    WatchRequest { what: Some(WatchDo::Create(WatchCreate { key, end, start, without, id })) }
 }
 fn cancel(id: i64) -> WatchRequest {
     WatchRequest { what: Some(WatchDo::Cancel(WatchCancel { id })) }
@@ -108,7 +168,7 @@ pub(crate) async fn run(link: &Link, inbox: &mut UnboundedReceiver<Order>) {
             pause = Duration::from_millis(10);
         }
         // Nobody would tell them any more: they look for themselves, and come again.
-        open.0.drain().for_each(|(_, (_, _, gone))| gone.notify_one());
+        open.0.drain().for_each(|(_, (.., told))| told.end());
         sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
@@ -117,8 +177,8 @@ pub(crate) async fn run(link: &Link, inbox: &mut UnboundedReceiver<Order>) {
 async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Open) -> Option<()> {
     let conn = link.here().await.ok()?;
     let (asks, sent) = unbounded_channel();
-    for (id, (key, from, _)) in &open.0 {
-        let _ = asks.send(create(*id, key, *from));
+    for (id, (target, from, _)) in &open.0 {
+        let _ = asks.send(create(*id, target, *from));
     }
     let mut stream = link.stream::<_, Watched>(&conn, "/etcdserverpb.Watch/Watch", sent).await.ok()?;
     loop {
@@ -129,11 +189,9 @@ async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Ope
                 }
             }
             message = stream.message() => match message {
-                Ok(Some(Watched { id, canceled, events, .. })) => {
-                    let told = (canceled || !events.is_empty()) && open.tell(id);
-                    if told && !canceled {
-                        let _ = asks.send(cancel(id));
-                    }
+                Ok(Some(Watched { id, canceled: true, .. })) => open.end(id),
+                Ok(Some(Watched { id, events, .. })) => {
+                    open.tell(id, events.into_iter().filter_map(|event| Some(event.key?.key)));
                 }
                 Ok(None) => return Some(()),
                 Err(status) => {

@@ -82,7 +82,7 @@ pub(crate) struct Done {
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Compare {
-    /// 0: equal, 1: greater.
+    /// 0: equal, 1: greater, 2: less.
     #[prost(int32, tag = "1")]
     pub(crate) result: i32,
     /// 1: revision of creation, 2: of modification, 3: value.

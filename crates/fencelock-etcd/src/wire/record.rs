@@ -1,5 +1,5 @@
-//! What a contender's key says of it.
-use fencelock_core::{HoldId, Identity};
+//! What a contender says of itself.
+use fencelock_core::{Claim, HoldId, Identity};
 use std::{
     sync::Arc,
     time::{Duration, SystemTime, UNIX_EPOCH},
@@ -7,48 +7,63 @@ use std::{
 
 const MARK: &str = "fl1";
 
-/// The value of a key of ours. Those of others say nothing that we can read.
+/// The value of the key that says who a contender is. Those of other programs have none.
+///
+/// It begins with the hold id, by which a transaction tells one attempt from another. When a waiter's turn has come it is written once
+/// more, and the revision of that is its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) hold: HoldId,
-    /// Somebody was there when it came: it holds when it has written its grant, and not before.
-    pub(crate) waited: bool,
-    /// By the wall clock of whoever wrote it, in µs: for people.
+    /// It has been granted what it asked for.
+    pub(crate) holds: bool,
+    /// Since when, by the wall clock of whoever wrote it, in µs: for people.
     pub(crate) since: u64,
     /// Its ttl: so much is left of it at most.
     pub(crate) ttl: Duration,
-    pub(crate) host: Arc<str>,
+    pub(crate) claim: Claim,
     pub(crate) pid: u32,
-    pub(crate) note: Arc<str>,
+    pub(crate) host: Arc<str>,
 }
 impl Record {
-    pub(crate) fn new(hold: HoldId, ttl: Duration, note: &Arc<str>) -> Self {
+    pub(crate) fn new(hold: HoldId, claim: Claim, ttl: Duration) -> Self {
         let Identity { host, pid } = Identity::here();
-        Self { hold, waited: false, since: wall_micros(), ttl, host, pid, note: note.clone() }
+        Self { hold, holds: false, since: wall_micros(), ttl, claim, pid, host }
     }
-    pub(crate) fn write(&self, waited: bool) -> Vec<u8> {
-        let Self { hold, since, ttl, host, pid, note, .. } = self;
-        let host: String = host.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
-        let host = if host.is_empty() { "-" } else { &host };
-        let place = if waited { "waits" } else { "first" };
-        format!("{MARK} {place} {hold} {since} {} {host} {pid} {note}", ttl.as_millis()).into_bytes()
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let Self { hold, holds, since, ttl, claim, pid, host } = self;
+        let state = if *holds { "holds" } else { "waits" };
+        let claim = match claim {
+            Claim::Permits { take, of } => format!("{take}/{of}"),
+            claim => claim.to_string(),
+        };
+        format!("{hold} {MARK} {state} {since} {} {claim} {pid} {host}", ttl.as_millis()).into_bytes()
     }
     pub(crate) fn read(value: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(value).ok()?;
         let mut words = text.splitn(8, ' ');
         let mut next = || words.next();
+        let hold = next()?.parse().ok()?;
         if next()? != MARK {
             return None;
         }
-        let waited = match next()? {
-            "waits" => true,
-            "first" => false,
+        let holds = match next()? {
+            "holds" => true,
+            "waits" => false,
             _ => return None,
         };
-        let (hold, since) = (next()?.parse().ok()?, next()?.parse().ok()?);
+        let since = next()?.parse().ok()?;
         let ttl = Duration::from_millis(next()?.parse().ok()?);
-        let (host, pid) = (next()?.into(), next()?.parse().ok()?);
-        Some(Self { hold, waited, since, ttl, host, pid, note: next()?.into() })
+        let claim = match next()? {
+            "mutex" => Claim::Mutex,
+            "read" => Claim::Read,
+            "write" => Claim::Write,
+            permits => {
+                let (take, of) = permits.split_once('/')?;
+                Claim::Permits { take: take.parse().ok()?, of: of.parse().ok()? }
+            }
+        };
+        let pid = next()?.parse().ok()?;
+        Some(Self { hold, holds, since, ttl, claim, pid, host: next()?.into() })
     }
 }
 pub(crate) fn wall_micros() -> u64 {
@@ -66,12 +81,15 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let record = Record::new(HoldId::from_bytes([7; 16]), Duration::from_millis(1_500), &"a job, of Ann".into());
-        for waited in [false, true] {
-            let read = Record::read(&record.write(waited)).unwrap();
-            assert_eq!(read, Record { waited, ..record.clone() });
+        for claim in [Claim::Mutex, Claim::Read, Claim::Write, Claim::Permits { take: 2, of: 3 }] {
+            let waits = Record::new(HoldId::from_bytes([7; 16]), claim, Duration::from_millis(1_500));
+            let record = Record { holds: true, host: "a host".into(), ..waits.clone() };
+            for record in [waits, record] {
+                assert_eq!(Record::read(&record.write()), Some(record));
+            }
         }
-        for no in ["", "fl1", "fl1 first", "fl2 first 00 1 9 h 1 ", "fl1 x 07070707070707070707070707070707 1 9 h 1 "] {
+        let id = "07070707070707070707070707070707";
+        for no in ["", "fl1", id, &format!("{id} fl2 holds 1 9 mutex 1 h"), &format!("{id} fl1 holds 1 9 2/x 1 h")] {
             assert_eq!(Record::read(no.as_bytes()), None, "{no}");
         }
         assert_eq!(Record::read(&[0xFF]), None);

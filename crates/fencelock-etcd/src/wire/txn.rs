@@ -6,6 +6,7 @@ use super::{
 
 const EQUAL: i32 = 0;
 const GREATER: i32 = 1;
+const LESS: i32 = 2;
 const CREATED: i32 = 1;
 const MODIFIED: i32 = 2;
 const VALUE: i32 = 3;
@@ -26,6 +27,15 @@ pub(crate) fn modified(key: &str, revision: i64) -> Compare {
 }
 pub(crate) fn has_value(key: &str, value: Vec<u8>) -> Compare {
     compare(EQUAL, VALUE, key, Vec::new(), Against::Value(value))
+}
+/// Its value begins with these words, of which none is a part of a longer one.
+pub(crate) fn begins(key: &str, words: &str) -> [Compare; 2] {
+    let than = |result, end| {
+        let value = Against::Value(format!("{words}{end}").into_bytes());
+        compare(result, VALUE, key, Vec::new(), value)
+    };
+    // What follows them is a space, which lies between the two.
+    [than(GREATER, ""), than(LESS, "!")]
 }
 /// No key begins so.
 pub(crate) fn none_under(prefix: &str) -> Compare {
@@ -55,16 +65,29 @@ pub(crate) fn all_under(prefix: &str, limit: i64) -> Range {
 pub(crate) fn first_under(prefix: &str) -> Step {
     step(Do::Range(all_under(prefix, 1)))
 }
+/// Whether there are any.
+pub(crate) fn any_under(prefix: &str) -> Step {
+    let (key, end) = (prefix.as_bytes().to_vec(), after(prefix));
+    step(Do::Range(Range { key, end, limit: 1, keys_only: true, ..Range::default() }))
+}
 pub(crate) fn every_under(prefix: &str) -> Step {
     step(Do::Range(all_under(prefix, 0)))
 }
-/// The last ones, the latest first.
-pub(crate) fn last_under(prefix: &str, limit: i64) -> Step {
-    step(Do::Range(Range { order: 2, ..all_under(prefix, limit) }))
+/// The last of those that begin so.
+pub(crate) fn last_under(prefix: &str) -> Step {
+    step(Do::Range(Range { order: 2, ..all_under(prefix, 1) }))
 }
 /// The last one that was made before this revision.
 pub(crate) fn last_before(prefix: &str, revision: i64) -> Step {
     step(Do::Range(Range { order: 2, created_to: revision - 1, ..all_under(prefix, 1) }))
+}
+/// The names of all that begin so, in the order in which they were made.
+pub(crate) fn names_under(prefix: &str) -> Step {
+    step(Do::Range(Range { keys_only: true, ..all_under(prefix, 0) }))
+}
+/// The names of all that were made before this revision, in that order.
+pub(crate) fn names_before(prefix: &str, revision: i64) -> Step {
+    step(Do::Range(Range { keys_only: true, created_to: revision - 1, ..all_under(prefix, 0) }))
 }
 pub(crate) fn choose(compare: Vec<Compare>, then: Vec<Step>, or_else: Vec<Step>) -> Txn {
     Txn { compare, then, or_else }
