@@ -1,11 +1,13 @@
 //! The engine on real servers, beside etcd's own client.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
 use fencelock_conformance::{
     eventually,
     proxy::{Proxy, bytes},
     within,
 };
-use fencelock_core::{Client, ErrorKind, LossReason, Status};
+use fencelock_core::{ErrorKind, LossReason, Status};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::{Etcd, Folder};
 use std::{
@@ -14,26 +16,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-const SEC: Duration = Duration::from_secs(1);
-
-async fn client(etcd: &Etcd, ttl: Duration) -> Client {
-    let mut config = Config::from_url(&etcd.url()).unwrap();
-    config.ttl = ttl;
-    built(EtcdEngine::connect(config).await.unwrap())
-}
-fn built(engine: EtcdEngine) -> Client {
-    Client::builder(Arc::new(engine)).build().unwrap()
-}
 /// What `etcdctl lock` tells a command: its own token.
 fn revision(etcd: &Etcd, name: &str) -> i64 {
     let said = etcd.run(&["lock", &format!("fencelock/{name}"), "--", "sh", "-c", "echo $ETCD_LOCK_REV"]);
     said.trim().parse().unwrap_or_else(|e| panic!("{said:?}: {e}"))
 }
-/// How many calls of this method the server has got.
-fn calls(etcd: &Etcd, method: &str) -> f64 {
-    etcd.metric(0, &format!("grpc_server_msg_received_total{{grpc_method=\"{method}\""))
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_rise_when_ours_and_etcdctl_alternate() {
     let etcd = Etcd::start();
