@@ -1,7 +1,7 @@
 //! Planted to see them go red: a subscription that is not made anew, a hand-over to who does not hear of it (both: not within two
 //! minutes); a connection that broke and is kept (a hold lost).
 use crate::scene::Scene;
-use fencelock_testkit::processes::{Span, Worker, bar, eventually, full, judge, now, parse, tokens_rise};
+use fencelock_testkit::processes::{Scene as _, Span, Worker, bar, eventually, full, judge, now, parse, tokens_rise};
 use std::{fs, time::Duration};
 
 const CUTS: [&str; 2] = ["pubsub", "normal"];
@@ -20,7 +20,7 @@ pub(crate) fn wake_ups_of_256() {
 /// So many clients in each of 4 processes want one lock all the time. A wait beyond the holds ahead of `seconds` misses the bar.
 fn wake_ups(each: usize, enough: u64, seconds: u64) {
     let (scene, limit) = (Scene::new(), if full() { 600 } else { 120 });
-    let path = |name: &str| scene.folder.path().join(name).to_str().unwrap().to_owned();
+    let path = |name: &str| scene.folder().join(name).to_str().unwrap().to_owned();
     let (counter, ever) = (path("counter"), u64::MAX.to_string());
     let log = |n: usize| path(&format!("log{n}"));
     let workers: Vec<_> = (0..4)

@@ -2,10 +2,13 @@
 //! the same for every engine; how a client is made is the test's.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod roles;
+mod scene;
 mod spans;
+pub mod stories;
 mod worker;
 
 pub use roles::{play, record};
+pub use scene::Scene;
 pub use spans::{Span, judge, longest, parse, run, tokens_rise};
 pub use worker::{Worker, first_in, now, say};
 

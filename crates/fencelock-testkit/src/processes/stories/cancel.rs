@@ -1,12 +1,12 @@
 //! Planted to see it go red: a withdrawal that does nothing; a release that leaves the place in the queue, or compares nothing.
 //! It was red by itself when connections were made by who waited for them: each gave up before there was one.
-use crate::scene::Scene;
-use fencelock_testkit::processes::{Worker, bar, eventually, tenth};
+use crate::processes::Scene;
+use crate::processes::{Worker, bar, eventually, tenth};
 use std::time::Duration;
 
-pub(crate) fn cancels() {
-    let scene = Scene::new();
-    let guard = scene.runtime.block_on(scene.client.mutex("held").lock()).unwrap();
+pub fn cancels<S: Scene>() {
+    let scene = S::new();
+    let guard = scene.runtime().block_on(scene.client().mutex("held").lock()).unwrap();
     let mine = scene.traces();
     // Five tasks in each of them.
     let rounds = (tenth(10_000) / 30).to_string();
@@ -24,7 +24,7 @@ pub(crate) fn cancels() {
         assert_eq!((status.holders.len(), status.waiters.len()), (usize::from(name == "held"), 0), "{status:?}");
     }
     guard.check().unwrap();
-    scene.runtime.block_on(guard.release()).unwrap();
+    scene.runtime().block_on(guard.release()).unwrap();
     for worker in &mut workers {
         worker.tell("end");
     }
@@ -32,5 +32,5 @@ pub(crate) fn cancels() {
     assert_eq!(scene.traces(), 0);
     assert!(got > 60 && dropped > 60, "the run must bite: {got} {dropped}");
     let figure = format!("0 of {dropped} ({got} taken; clean after {took:?})");
-    bar("Redis: cancelled waits: left 1 s later", figure, "0", took <= Duration::from_secs(1));
+    bar(&format!("{}: cancelled waits: left 1 s later", S::ENGINE), figure, "0", took <= Duration::from_secs(1));
 }

@@ -2,28 +2,28 @@
 //! Planted to see them go red: an acquire that ignores the holder; tokens of the clock's seconds; permits that are not added up (7 of
 //! 5); readers and writers who do not ask for each other; a downgrade that is not counted among the readers; those in the queue not
 //! asked (3,883 readers to 17 writers); a release that gives back one permit of three (stuck).
-use crate::scene::Scene;
-use fencelock_testkit::processes::{self, Span, bar, full, judge, longest, now, parse, tenth, tokens_rise};
+use crate::processes::Scene;
+use crate::processes::{self, Span, bar, full, judge, longest, now, parse, tenth, tokens_rise};
 use std::{fs, time::Duration};
 
 /// Processes that each run these claims.
-fn run(scene: &Scene, rounds: usize, seconds: u64, processes: &[&[&str]]) -> (Vec<Span>, u64) {
+fn run(scene: &impl Scene, rounds: usize, seconds: u64, processes: &[&[&str]]) -> (Vec<Span>, u64) {
     let start = |n, words: &[&str]| scene.start(n, "spans", words);
-    processes::run(scene.folder.path(), "x", rounds, seconds, processes, start)
+    processes::run(scene.folder(), "x", rounds, seconds, processes, start)
 }
 
-pub(crate) fn exclusion() {
-    let (scene, rounds) = (Scene::with_wrong_clocks(), tenth(1_000));
+pub fn exclusion<S: Scene>() {
+    let (scene, rounds) = (S::with_wrong_clocks(), tenth(1_000));
     let (spans, counter) = run(&scene, rounds, 600, &[&["mutex"][..]; 12]);
     assert_eq!((spans.len(), counter), (12 * rounds, 12 * rounds as u64));
     judge(&spans);
     tokens_rise(&spans);
     let exact = format!("{counter} of {counter}, 0 overlaps, tokens rise");
-    bar("Redis: exclusion: 12 processes, two runtimes, two protocols, three clocks", exact, "exact, 0 overlaps", true);
+    bar(&format!("{}: exclusion: 12 processes, {}", S::ENGINE, S::WORKERS), exact, "exact, 0 overlaps", true);
 }
 
-pub(crate) fn readers_and_writers() {
-    let scene = Scene::new();
+pub fn readers_and_writers<S: Scene>() {
+    let scene = S::new();
     let seconds = if full() { 60 } else { 4 };
     let (spans, counter) = run(&scene, usize::MAX, seconds, &[&["write", "read", "read", "read"][..]; 8]);
     let writers = spans.iter().filter(|span| span.alone).count();
@@ -35,7 +35,7 @@ pub(crate) fn readers_and_writers() {
     assert!(writers > 10, "the run must bite: {writers} writers, {readers} readers");
     assert!(readers < 10 * writers, "three readers for a writer come, and {readers} to {writers} got in");
     bar(
-        "Redis: 8 writers and 24 readers in 8 processes: a writer beside anybody",
+        &format!("{}: 8 writers and 24 readers in 8 processes: a writer beside anybody", S::ENGINE),
         format!("0 ({writers} writers, {readers} readers, up to {crowd} side by side)"),
         "0",
         true,
@@ -44,30 +44,30 @@ pub(crate) fn readers_and_writers() {
     assert!(wait < Duration::from_secs(10), "starved: {wait:?}");
     // A hold lasts for 2 ms at most: those ahead of it are in the second.
     bar(
-        "Redis: the longest wait of a writer among them",
+        &format!("{}: the longest wait of a writer among them", S::ENGINE),
         format!("{wait:?}"),
         "<= 1 s",
         wait <= Duration::from_secs(1),
     );
 }
 
-pub(crate) fn downgrades() {
-    let (scene, rounds) = (Scene::with_wrong_clocks(), tenth(1_000));
-    let path = |name: &str| scene.folder.path().join(name).to_str().unwrap().to_owned();
-    let lock = scene.client.rw_lock("x");
+pub fn downgrades<S: Scene>() {
+    let (scene, rounds) = (S::with_wrong_clocks(), tenth(1_000));
+    let path = |name: &str| scene.folder().join(name).to_str().unwrap().to_owned();
+    let lock = scene.client().rw_lock("x");
     let (mut worker, mut spans) = (None, Vec::new());
     for _ in 0..rounds {
-        let writer = scene.runtime.block_on(lock.write()).unwrap();
+        let writer = scene.runtime().block_on(lock.write()).unwrap();
         worker.get_or_insert_with(|| {
             let ever = u64::MAX.to_string();
             scene.start(0, "spans", &["x", &path("counter"), &path("log"), &ever, &ever, "write"])
         });
         scene.queued("x", 1);
         let (start, token) = (now(), writer.token());
-        scene.runtime.block_on(async {
+        scene.runtime().block_on(async {
             let reader = writer.downgrade().await.unwrap();
             tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
-            let status = scene.client.inspect("x").await.unwrap();
+            let status = scene.client().inspect("x").await.unwrap();
             assert_eq!((status.holders.len(), status.holders[0].token), (1, token), "the token stays");
             assert_eq!(status.waiters.len(), 1, "the writer waits");
             reader.check().unwrap();
@@ -82,30 +82,30 @@ pub(crate) fn downgrades() {
     spans.extend(writers);
     judge(&spans);
     let figure = format!("0 of {rounds}");
-    bar("Redis: downgrades with a writer queued: it got in beside the reader", figure, "0", true);
+    bar(&format!("{}: downgrades with a writer queued: it got in beside the reader", S::ENGINE), figure, "0", true);
 }
 
-pub(crate) fn permits() {
-    let (scene, rounds) = (Scene::new(), tenth(500));
+pub fn permits<S: Scene>() {
+    let (scene, rounds) = (S::new(), tenth(500));
     let (spans, _) = run(&scene, rounds, 600, &[&["1/3"][..]; 12]);
     assert_eq!(spans.len(), 12 * rounds);
     let (most, _) = judge(&spans);
     assert_eq!(most, 3, "three at once are reached, and never four");
     let figure = format!("3 in {} holds", spans.len());
-    bar("Redis: 12 processes, 3 permits: the most at once", figure, "3", true);
+    bar(&format!("{}: 12 processes, 3 permits: the most at once", S::ENGINE), figure, "3", true);
 }
-pub(crate) fn weights() {
-    let (scene, rounds) = (Scene::new(), tenth(500));
+pub fn weights<S: Scene>() {
+    let (scene, rounds) = (S::new(), tenth(500));
     let claims: Vec<&[&str]> = [&["1/5"][..], &["2/5"], &["3/5"]].into_iter().cycle().take(12).collect();
     let (spans, _) = run(&scene, rounds, 600, &claims);
     assert_eq!(spans.len(), 12 * rounds, "all of them got theirs");
     let (most, _) = judge(&spans);
     assert!(most <= 5, "{most} permits of 5");
     assert!(most > 3, "the run must bite: {most} permits at once");
-    bar("Redis: 12 processes take 1 to 3 of 5 permits: the most at once", most, "<= 5", true);
+    bar(&format!("{}: 12 processes take 1 to 3 of 5 permits: the most at once", S::ENGINE), most, "<= 5", true);
     let (small, large) = (longest(&spans, |span| span.take == 1), longest(&spans, |span| span.take == 3));
     let worst = small.max(large);
     assert!(worst < Duration::from_secs(10), "starved: {worst:?}");
     let figure = format!("{worst:?} (3 permits {large:?}, 1 permit {small:?})");
-    bar("Redis: the longest wait among them", figure, "<= 1 s", worst <= Duration::from_secs(1));
+    bar(&format!("{}: the longest wait among them", S::ENGINE), figure, "<= 1 s", worst <= Duration::from_secs(1));
 }

@@ -1,11 +1,11 @@
 //! Planted to see them go red: the second of the queue served before the first (and 68 grants to 1, at the bar alone); no hand-over
 //! (3.3 s, at the bar alone).
-use crate::scene::Scene;
-use fencelock_testkit::processes::{bar, full, now, tenth};
+use crate::processes::Scene;
+use crate::processes::{bar, full, now, tenth};
 use std::time::Duration;
 
-pub(crate) fn starvation() {
-    let scene = Scene::new();
+pub fn starvation<S: Scene>() {
+    let scene = S::new();
     let seconds = if full() { 30 } else { 4 };
     let end = (now() + (seconds + 1) * 1_000_000_000).to_string();
     let mut workers: Vec<_> = (0..16).map(|n| scene.start(n, "loop", &["x", &end])).collect();
@@ -20,17 +20,22 @@ pub(crate) fn starvation() {
     assert!(*least > 0, "somebody starved: {counts:?}");
     assert!(longest < Duration::from_secs(10), "somebody starved: {longest:?}");
     bar(
-        "Redis: 16 processes on one lock: most grants to least",
+        &format!("{}: 16 processes on one lock: most grants to least", S::ENGINE),
         format!("{most} : {least} in {seconds} s"),
         "<= 2 : 1",
         *most <= 2 * least,
     );
-    bar("Redis: the longest wait among them", format!("{longest:?}"), "<= 1 s", longest <= Duration::from_secs(1));
+    bar(
+        &format!("{}: the longest wait among them", S::ENGINE),
+        format!("{longest:?}"),
+        "<= 1 s",
+        longest <= Duration::from_secs(1),
+    );
 }
 
 /// Without faults the order of the grants is that of the queue, exactly, whatever the clocks of those who wait show.
-pub(crate) fn order() {
-    let (scene, ttl) = (Scene::with_wrong_clocks(), Duration::from_secs(30));
+pub fn order<S: Scene>() {
+    let (scene, ttl) = (S::with_wrong_clocks(), Duration::from_secs(30));
     let (rounds, waiters) = (tenth(50), 8);
     for round in 0..rounds {
         let name = format!("x{round}");
@@ -52,5 +57,5 @@ pub(crate) fn order() {
         queue.iter_mut().for_each(|waiter| drop(waiter.hear("released true")));
     }
     let figure = format!("{} of {}", rounds * waiters, rounds * waiters);
-    bar("Redis: grants in the order of the queue, 8 waiters with clocks 11 min off", figure, "all", true);
+    bar(&format!("{}: grants in the order of the queue, 8 waiters, {}", S::ENGINE, S::WORKERS), figure, "all", true);
 }

@@ -1,0 +1,60 @@
+//! What the stories need of an engine.
+use super::{Worker, eventually};
+use fencelock_core::{Client, Status};
+use std::{path::Path, time::Duration};
+use tokio::runtime::Runtime;
+
+/// A private store, who works on it, and what it says of a lock. The same stories run on each of them: [`stories`](super::stories).
+pub trait Scene: Sized {
+    /// As figures name it.
+    const ENGINE: &'static str;
+    /// In what the workers differ, as figures say it.
+    const WORKERS: &'static str;
+    /// Of holders that are killed: no stall of a second costs a hold, and who is handed a lock has time to confirm.
+    const TTL: Duration;
+    /// Of holders that are stopped for longer.
+    const BRIEF: Duration;
+    /// How much longer than its ttl a dead client's hold may last by its engine's bar.
+    const AFTER_TTL: Duration;
+
+    /// A store of its own.
+    fn new() -> Self;
+    /// The same; where it is of interest, the workers' wall clocks are minutes apart.
+    fn with_wrong_clocks() -> Self {
+        Self::new()
+    }
+    /// For what the workers write.
+    fn folder(&self) -> &Path;
+    /// Of the test itself.
+    fn runtime(&self) -> &Runtime;
+    /// Of the test itself.
+    fn client(&self) -> &Client;
+    /// The n-th worker, on this store.
+    fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker;
+    /// How many traces of holders and waiters there are in the whole store.
+    fn traces(&self) -> usize;
+    /// When the lease of who holds it alone ends, where tokens are the times of their grants by the same clock. Whoever may have
+    /// prolonged it is dead or stopped.
+    fn lease_end(&self, _name: &str) -> Option<i64> {
+        None
+    }
+
+    /// It waits, or holds already, until it is told otherwise.
+    fn claim(&self, n: usize, name: &str, claim: &str, ttl: Duration) -> Worker {
+        let mut worker = self.start(n, "hold", &[name, &ttl.as_millis().to_string(), claim, "0"]);
+        worker.hear("waiting");
+        worker
+    }
+    /// The same, of a mutex.
+    fn hold(&self, n: usize, name: &str, ttl: Duration) -> Worker {
+        self.claim(n, name, "mutex", ttl)
+    }
+    /// What the store says.
+    fn status(&self, name: &str) -> Status {
+        self.runtime().block_on(self.client().inspect(name)).unwrap()
+    }
+    /// Until so many wait for it.
+    fn queued(&self, name: &str, n: usize) {
+        eventually("queued", Duration::from_secs(30), || self.status(name).waiters.len() == n);
+    }
+}

@@ -1,0 +1,14 @@
+//! What every engine has to show between processes, some of which are killed or stopped. Exclusion is judged by a counter that is no
+//! atomic one and by intervals on the boot clock.
+#![allow(missing_docs, reason = "each story says in its figures what it shows")]
+mod cancel;
+mod crash;
+mod fair;
+mod pause;
+mod spans;
+
+pub use cancel::cancels;
+pub use crash::{at_the_release, head_waiter, holder};
+pub use fair::{order, starvation};
+pub use pause::{head_waiter as stopped_head_waiter, holder as stopped_holder};
+pub use spans::{downgrades, exclusion, permits, readers_and_writers, weights};
