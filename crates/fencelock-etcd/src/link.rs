@@ -16,7 +16,7 @@ use std::{
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -73,6 +73,26 @@ impl Slot {
 pub(crate) struct Conn {
     channel: Channel,
     number: usize,
+    /// In whose turn it was made.
+    turn: usize,
+    /// Since when something is asked and nothing is answered, in ns; 0: it is not so.
+    silent: Arc<AtomicU64>,
+}
+impl Conn {
+    /// *Invariant:* who asks may be gone before his limit, again and again; the connection is given up all the same.
+    fn is_mute(&self) -> bool {
+        let since = self.silent.load(Relaxed);
+        since > 0 && BootClock.now().as_nanos() > since + nanos(PATIENCE)
+    }
+    fn asked(&self) {
+        let _ = self.silent.compare_exchange(0, BootClock.now().as_nanos(), Relaxed, Relaxed);
+    }
+    fn heard(&self) {
+        self.silent.store(0, Relaxed);
+    }
+}
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl Link {
@@ -121,8 +141,12 @@ impl Link {
     pub(crate) async fn here(&self) -> Result<Conn, Fault> {
         let here = Handle::current().id();
         let open = |slot: &Slot| slot.conn.borrow().as_ref().and_then(|end| end.as_ref().ok().cloned());
-        if let Some(conn) = self.slots().iter().find(|slot| slot.runtime == here).and_then(open) {
-            return Ok(conn);
+        let known = self.slots().iter().find(|slot| slot.runtime == here).and_then(open);
+        if let Some(conn) = known {
+            if !conn.is_mute() {
+                return Ok(conn);
+            }
+            self.give_up(&conn);
         }
         let mut conn = self.slot(here)?;
         // Whoever waits has a limit of his own. The channel ends with a runtime that is going.
@@ -200,7 +224,10 @@ impl Link {
         for _ in 0..self.members.len() {
             let turn = self.turn.load(Relaxed);
             match timeout(ONE_MEMBER, self.members[turn % self.members.len()].connect()).await {
-                Ok(Ok(channel)) => return Ok(Conn { channel, number: self.last.fetch_add(1, Relaxed) }),
+                Ok(Ok(channel)) => {
+                    let number = self.last.fetch_add(1, Relaxed);
+                    return Ok(Conn { channel, number, turn, silent: Arc::default() });
+                }
                 Ok(Err(e)) => why = said(&e),
                 Err(_) => why = format!("no connection within {ONE_MEMBER:?}"),
             }
@@ -218,8 +245,9 @@ impl Link {
         let before = slots.len();
         slots.retain(|slot| !slot.is(conn));
         if slots.len() < before {
-            self.turn.fetch_add(1, Relaxed);
             drop(slots);
+            // Another runtime's connection to the same member may have passed it: both together would come round to it again.
+            self.pass(conn.turn);
             self.given_up.notify_waiters();
         }
     }
@@ -283,7 +311,11 @@ impl Link {
             let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await?;
             Ok(answer.into_inner())
         });
+        conn.asked();
         let answer = answer.await.unwrap_or(Err(Fault::Unanswered));
+        if !matches!(answer, Err(Fault::Unanswered)) {
+            conn.heard();
+        }
         if let Err(fault) = &answer
             && (fault.ends_connection() || matches!(fault, Fault::Connect(_)))
         {
