@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 #[path = "../common/mod.rs"]
 mod common;
+mod failover;
 mod scene;
 mod worker;
 
@@ -33,5 +34,6 @@ fn main() {
         ("large_requests_do_not_starve", weights::<Scene>),
         ("nobody_starves", starvation::<Scene>),
         ("first_come_first_served", order::<Scene>),
+        ("no_hold_is_lost_with_a_leader", failover::leaders_killed),
     ]);
 }

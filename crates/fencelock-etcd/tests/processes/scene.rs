@@ -22,10 +22,7 @@ impl processes::Scene for Scene {
     const AFTER_TTL: Duration = Duration::from_millis(750);
 
     fn new() -> Self {
-        let (etcd, runtime) =
-            (Etcd::start(), Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
-        let client = runtime.block_on(client(&etcd, 30 * SEC));
-        Self { etcd, folder: Folder::new("processes"), runtime, client }
+        Self::of(Etcd::start())
     }
     fn folder(&self) -> &Path {
         self.folder.path()
@@ -46,5 +43,12 @@ impl processes::Scene for Scene {
         let keys = self.etcd.run(&["get", "fencelock/", "--prefix", "--keys-only"]);
         let known = ["/%id", "/%live/", "/%size/"];
         keys.lines().filter(|key| !key.is_empty() && !known.iter().any(|part| key.contains(part))).count()
+    }
+}
+impl Scene {
+    pub(crate) fn of(etcd: Etcd) -> Self {
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        let client = runtime.block_on(client(&etcd, 30 * SEC));
+        Self { etcd, folder: Folder::new("processes"), runtime, client }
     }
 }
