@@ -1,5 +1,6 @@
 //! The engine's door: calls of callers go over their runtime's own connection, whatever waits is given to `run`.
 use crate::{
+    advice::advice,
     claims::{Confirmed, Entered},
     config::{Config, MAX_TTL, MIN_TTL},
     error::Fault,
@@ -111,6 +112,23 @@ impl EtcdEngine {
     /// As there.
     pub async fn from_url(url: &str) -> Result<Self> {
         Self::connect(Config::from_url(url)?).await
+    }
+
+    /// What is known to be wrong with a server of this version, and what to do about it: a line for each.
+    ///
+    /// ```no_run
+    /// # async fn example() -> fencelock_core::Result<()> {
+    /// let engine = fencelock_etcd::EtcdEngine::from_url("etcd://localhost").await?;
+    /// engine.advice().await?.iter().for_each(|line| eprintln!("{line}"));
+    /// # Ok(()) }
+    /// ```
+    /// # Errors
+    /// What the server says.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn advice(&self) -> Result<Vec<String>> {
+        advice(self.link()).await.map_err(self.told("advice"))
     }
 
     fn link(&self) -> &Link {

@@ -1,4 +1,5 @@
 #![doc = include_str!("docs.md")]
+mod advice;
 mod cells;
 mod claims;
 mod config;

@@ -192,6 +192,14 @@ pub(crate) struct LeaseLeft {
     pub(crate) ttl: i64,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub(crate) struct AskAbout {}
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct About {
+    #[prost(string, tag = "2")]
+    pub(crate) version: String,
+}
+
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct WatchRequest {
     #[prost(oneof = "WatchDo", tags = "1, 2")]
