@@ -10,6 +10,7 @@ use crate::{
 };
 use fencelock_core::{BootClock, Clock, Error, ErrorKind, Result};
 use prost::Message;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
     future::pending,
     path::Path,
@@ -416,19 +417,34 @@ fn said(error: &dyn std::error::Error) -> String {
     words
 }
 fn certificates(tls: &Tls) -> Result<ClientTlsConfig> {
-    let read = |path: &Path| {
-        std::fs::read(path).map_err(|e| {
-            let refused = Error::new(ErrorKind::InvalidConfig, "connect", "a file of the URL cannot be read");
-            refused.with("file", path.display()).because(e)
-        })
+    let refuse =
+        |path: &Path, why: &str| Error::new(ErrorKind::InvalidConfig, "connect", why).with("file", path.display());
+    let read =
+        |path: &Path| std::fs::read(path).map_err(|e| refuse(path, "a file of the URL cannot be read").because(e));
+    let certificate = |path: &Path| {
+        let pem = read(path)?;
+        let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
+        match all {
+            Ok(all) if !all.is_empty() => Ok(pem),
+            _ => Err(refuse(path, "it holds no certificate").hint("give a file in PEM: -----BEGIN CERTIFICATE-----")),
+        }
+    };
+    let key = |path: &Path| {
+        let pem = read(path)?;
+        match PrivateKeyDer::from_pem_slice(&pem) {
+            Ok(_) => Ok(pem),
+            Err(_) => {
+                Err(refuse(path, "it holds no private key").hint("give a file in PEM: -----BEGIN PRIVATE KEY-----"))
+            }
+        }
     };
     let mut config = ClientTlsConfig::new();
     config = match &tls.ca {
-        Some(ca) => config.ca_certificate(Certificate::from_pem(read(ca)?)),
+        Some(ca) => config.ca_certificate(Certificate::from_pem(certificate(ca)?)),
         None => config.with_native_roots(),
     };
-    if let Some((cert, key)) = &tls.client {
-        config = config.identity(Identity::from_pem(read(cert)?, read(key)?));
+    if let Some((cert, private)) = &tls.client {
+        config = config.identity(Identity::from_pem(certificate(cert)?, key(private)?));
     }
     Ok(config)
 }

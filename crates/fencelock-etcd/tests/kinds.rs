@@ -4,7 +4,10 @@ mod common;
 use common::*;
 use fencelock_conformance::{eventually, within};
 use fencelock_core::{Claim, Client, ErrorKind, Kind, Version};
-use fencelock_testkit::Etcd;
+use fencelock_testkit::{
+    Etcd,
+    processes::{bar, full},
+};
 use std::process::Stdio;
 
 async fn waiters(client: &Client, name: &str, n: usize) {
@@ -233,17 +236,17 @@ async fn a_waiter_whose_key_is_gone_comes_again_at_once() {
 /// Each of many waiters hears of the one in front alone, and of a semaphore those who are near of whoever goes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_more_wait_the_same_it_costs() {
-    const WAIT: usize = 200;
+    let wait: u32 = if full() { 1_000 } else { 200 };
     let etcd = Etcd::start();
     let (a, b) = (client(&etcd, 60 * SEC).await, client(&etcd, 60 * SEC).await);
     let first = [a.semaphore("s", 2).acquire(1).await.unwrap(), a.semaphore("s", 2).acquire(1).await.unwrap()];
-    let turns: Vec<_> = (0..WAIT)
+    let turns: Vec<_> = (0..wait)
         .map(|_| {
             let semaphore = b.semaphore("s", 2);
             tokio::spawn(async move { semaphore.acquire(1).await.unwrap().release().await.unwrap() })
         })
         .collect();
-    waiters(&a, "s", WAIT).await;
+    waiters(&a, "s", usize::try_from(wait).unwrap()).await;
     let before = calls(&etcd, "Txn") + calls(&etcd, "Range");
     for guard in first {
         guard.release().await.unwrap();
@@ -251,7 +254,8 @@ async fn the_more_wait_the_same_it_costs() {
     for turn in turns {
         within("its turn", turn).await.unwrap();
     }
-    let each = (calls(&etcd, "Txn") + calls(&etcd, "Range") - before) / f64::from(u32::try_from(WAIT).unwrap());
-    println!("MEASURED | etcd: calls for each grant of a semaphore with {WAIT} waiters | {each:.2} | < 5 | ok");
+    let each = (calls(&etcd, "Txn") + calls(&etcd, "Range") - before) / f64::from(wait);
+    let what = format!("etcd: calls for each grant of a semaphore with {wait} waiters");
+    bar(&what, format!("{each:.2}"), "< 5", each < 5.0);
     assert!(each < 5.0, "{each}");
 }

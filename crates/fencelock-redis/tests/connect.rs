@@ -7,47 +7,12 @@ mod common;
 use common::*;
 use fencelock_core::ErrorKind;
 use fencelock_redis::{Config, RedisEngine, Tls};
-use fencelock_testkit::{Folder, Redis, RedisOptions};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
-use std::{path::PathBuf, time::Instant};
-
-/// Its words for keys, certificates and who signed them.
-struct Pki {
-    folder: Folder,
-}
-impl Pki {
-    fn new() -> Self {
-        let folder = Folder::new("pki");
-        let write = |name: &str, text: String| std::fs::write(folder.path().join(name), text).unwrap();
-        for who in ["ours", "others"] {
-            let mut params = CertificateParams::new(Vec::new()).unwrap();
-            params.distinguished_name.push(DnType::CommonName, who);
-            params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-            let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-            write(&format!("{who}.ca"), ca.pem());
-            for (side, purpose) in
-                [("server", ExtendedKeyUsagePurpose::ServerAuth), ("client", ExtendedKeyUsagePurpose::ClientAuth)]
-            {
-                let key = KeyPair::generate().unwrap();
-                let mut params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-                params.distinguished_name.push(DnType::CommonName, side);
-                params.extended_key_usages = vec![purpose];
-                let cert = params.signed_by(&key, &ca).unwrap();
-                write(&format!("{who}.{side}.crt"), cert.pem());
-                write(&format!("{who}.{side}.key"), key.serialize_pem());
-            }
-        }
-        write("nothing", "no certificate\n".to_owned());
-        Self { folder }
-    }
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-}
+use fencelock_testkit::{Pki, Redis, RedisOptions};
+use std::time::Instant;
 
 #[test]
 fn encrypted_with_certificates_of_both_sides() {
-    let pki = Pki::new();
+    let pki = Pki::new(&["localhost"]);
     let tls_port = fencelock_testkit::free_port();
     let word = |name: &str| pki.file(name).display().to_string();
     let arguments = ["--tls-port", &tls_port.to_string(), "--tls-auth-clients", "yes"].map(str::to_owned).into_iter();

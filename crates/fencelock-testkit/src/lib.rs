@@ -2,6 +2,7 @@
 //! test is killed. And [`processes`], for tests between several of them.
 mod clock;
 mod etcd;
+mod pki;
 mod process;
 pub mod processes;
 mod redis;
@@ -9,6 +10,7 @@ mod steady;
 
 pub use clock::WallClock;
 pub use etcd::{Etcd, EtcdOptions, EtcdTls};
+pub use pki::Pki;
 pub use process::{Folder, free_port};
 pub use redis::{Redis, RedisOptions};
 pub use steady::on_a_steady_machine;

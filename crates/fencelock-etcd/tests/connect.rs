@@ -1,0 +1,93 @@
+//! Encrypted connections, and what many holds cost a server that has nothing else to do.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::{eventually, within};
+use fencelock_core::ErrorKind;
+use fencelock_etcd::{Config, EtcdEngine, Tls};
+use fencelock_testkit::{
+    Etcd, EtcdOptions, EtcdTls, Pki,
+    processes::{bar, full},
+};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encrypted_with_certificates_of_both_sides() {
+    let pki = Pki::new(&["127.0.0.1"]);
+    let (cert, key, ca) = (pki.file("ours.server.crt"), pki.file("ours.server.key"), pki.file("ours.ca"));
+    let tls = EtcdTls { cert, key, ca, client_auth: true };
+    let etcd = Etcd::with(EtcdOptions { tls: Some(tls), ..EtcdOptions::default() });
+    let config = |ca: Option<&str>, client: Option<&str>| {
+        let mut config = Config::from_url(&etcd.url()).unwrap();
+        let pair = |who: &str| (pki.file(&format!("{who}.client.crt")), pki.file(&format!("{who}.client.key")));
+        config.tls = Some(Tls { ca: ca.map(|name| pki.file(name)), client: client.map(pair) });
+        config
+    };
+    let good = config(Some("ours.ca"), Some("ours"));
+    let a = built(EtcdEngine::connect(good.clone()).await.unwrap());
+    let word = |name: &str| pki.file(name).display().to_string();
+    let (ca, cert, key) = (word("ours.ca"), word("ours.client.crt"), word("ours.client.key"));
+    let url = format!("{}?ca={ca}&cert={cert}&key={key}", etcd.url());
+    let b = built(EtcdEngine::from_url(&url).await.unwrap());
+    let guard = a.mutex("x").lock().await.unwrap();
+    let next = tokio::spawn(b.mutex("x").lock());
+    eventually("it waits", || async { a.inspect("x").await.unwrap().waiters.len() == 1 }).await;
+    guard.release().await.unwrap();
+    within("its turn", next).await.unwrap().unwrap().release().await.unwrap();
+    // Signed by nobody whom we trust; a client that shows none, or one that the server does not trust; and no encryption at all.
+    let mut plain = Config::from_url(&etcd.url()).unwrap();
+    plain.tls = None;
+    for wrong in [
+        config(Some("others.ca"), Some("ours")),
+        config(None, Some("ours")),
+        config(Some("ours.ca"), None),
+        config(Some("ours.ca"), Some("others")),
+        plain,
+    ] {
+        let error = EtcdEngine::connect(wrong.clone()).await.unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Ambiguous), "{wrong:?}: {error}");
+    }
+    // Files that are none.
+    for (ca, cert, key) in [
+        ("missing", "ours.client.crt", "ours.client.key"),
+        ("nothing", "ours.client.crt", "ours.client.key"),
+        ("ours.ca", "nothing", "ours.client.key"),
+        ("ours.ca", "ours.client.crt", "nothing"),
+    ] {
+        let mut wrong = good.clone();
+        wrong.tls = Some(Tls { ca: Some(pki.file(ca)), client: Some((pki.file(cert), pki.file(key))) });
+        let error = EtcdEngine::connect(wrong).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{ca} {cert} {key}: {error}");
+    }
+}
+
+/// Of many holds a client keeps one lease alive, over one stream.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_holds_cost_a_word_now_and_then() {
+    let holds = if full() { 10_000 } else { 1_000 };
+    let etcd = Etcd::start();
+    let client = client(&etcd, 6 * SEC).await;
+    let mut held = Vec::new();
+    for batch in 0..holds / 100 {
+        let tasks = (0..100).map(|n| {
+            let mutex = client.mutex(format!("held{}", 100 * batch + n));
+            tokio::spawn(async move { mutex.lock().await.unwrap() })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            held.push(task.await.unwrap());
+        }
+    }
+    // Everybody is watched by now.
+    tokio::time::sleep(2 * SEC).await;
+    let words = || calls(&etcd, "Txn") + calls(&etcd, "Range") + calls(&etcd, "LeaseKeepAlive");
+    let before = words();
+    tokio::time::sleep(6 * SEC).await;
+    let words = words() - before;
+    let streams = etcd.metric(0, "grpc_server_started_total{grpc_method=\"LeaseKeepAlive\"");
+    held.iter().for_each(|guard| guard.check().unwrap());
+    let figure = format!("{words} words in 6 s, {streams} stream");
+    bar(&format!("etcd: {holds} holds with a ttl of 6 s"), figure, "1 stream, <= 4 words", words <= 4.0);
+    assert!(words <= 4.0 && (0.5..1.5).contains(&streams), "{words} {streams}");
+    for guard in held {
+        guard.release().await.unwrap();
+    }
+}
