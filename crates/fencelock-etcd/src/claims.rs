@@ -175,7 +175,8 @@ impl Shared {
             Entered::Epoch(epoch) => self.leases().epoch(lease.id, *epoch),
             _ => {}
         }
-        if let Some(size) = answer.inner(0).and_then(|inner| inner.one(1)).flatten() {
+        let size = answer.inner(0).filter(|_| claim.capacity().is_some()).and_then(|inner| inner.one(1)).flatten();
+        if let Some(size) = size {
             self.keep_size(conn, name, size).await;
         }
         Ok(entered)
