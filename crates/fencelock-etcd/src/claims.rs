@@ -6,8 +6,8 @@ use crate::{
     shared::{Shared, session},
     watch::Target,
     wire::{
-        key::{id, take},
-        pb::{Compare, KeyValue, Step, TxnDone},
+        key::{Keys, id, take},
+        pb::{Compare, KeyValue, Step, Txn, TxnDone},
         record::Record,
         txn::{
             any_under, begins, choose, created, delete, exists, first_under, get, has_value, last_before, last_under,
@@ -131,42 +131,9 @@ impl Shared {
     /// *Invariant (SAFETY A2):* it writes only while the lease's epoch is what it was when the attempt began. Whoever takes an attempt
     /// back changes the epoch first, so a claim that arrives later writes nothing.
     pub(crate) async fn enter(&self, conn: &Conn, place: &Place, queue: bool) -> Result<Entered, Fault> {
-        let Place { name, claim, spot, lease, .. } = place;
-        let (epoch, whos) = (self.keys.epoch(lease.id), self.keys.whos(name));
-        let write = |holds: bool| {
-            let own = spot.keys.iter().map(|key| put(key, place.note.as_bytes().to_vec(), lease.id));
-            own.chain([put(&spot.who, place.record(holds), lease.id)]).collect::<Vec<_>>()
-        };
-        let look = [first_under(&spot.room), first_under(&whos)];
-        let last = match claim {
-            Claim::Permits { .. } => names_under(&spot.room),
-            _ => last_under(&spot.before),
-        };
-        // The reads come before the writes, so they tell of others only.
-        let queued = if queue { write(false) } else { Vec::new() };
-        let behind = look.iter().cloned().chain([last]).chain(queued).collect();
-        let then = match claim {
-            Claim::Permits { of, .. } => {
-                let size = self.keys.size(name);
-                let of = of.to_string().into_bytes();
-                let held = nested(choose(vec![none_under(&spot.room)], write(true), behind));
-                // The first one stores it (SAFETY K4).
-                let stored = put(&size, of.clone(), self.shelf(conn).await?);
-                let new = choose(
-                    vec![created(&size, 0), none_under(&spot.room)],
-                    write(true).into_iter().chain([stored]).collect(),
-                    look.iter().cloned().chain([get(&size)]).collect(),
-                );
-                nested(choose(vec![has_value(&size, of)], vec![held, get(&size)], vec![nested(new)]))
-            }
-            _ => nested(choose(vec![none_under(&spot.before)], write(true), behind)),
-        };
-        let others = KINDS.into_iter().filter(|kind| *kind != claim.kind());
-        let mut asks = vec![modified(&epoch, lease.epoch), created(&spot.keys[0], 0)];
-        asks.extend(others.clone().map(|kind| none_under(&self.keys.room(kind, name))));
-        let mut or_else = vec![get(&epoch), get(&spot.keys[0]), get(&spot.who), look[0].clone(), look[1].clone()];
-        or_else.extend(others.map(|kind| any_under(&self.keys.room(kind, name))));
-        let answer = self.link.txn(conn, choose(asks, vec![then], or_else)).await?;
+        let Place { name, claim, lease, .. } = place;
+        let shelf = if claim.capacity().is_some() { self.shelf(conn).await? } else { 0 };
+        let answer = self.link.txn(conn, claim_of(&self.keys, place, queue, shelf)).await?;
         let entered = self.entered(place, queue, &answer).ok_or(Fault::Answer)?;
         match &entered {
             Entered::Granted { created, .. } | Entered::Queued(Front { created, .. }) => {
@@ -433,6 +400,49 @@ impl Shared {
             place: Some(place.spot.keys[0].as_str().into()),
         })
     }
+}
+/// The transaction of somebody new. A semaphore's size is put on this shelf.
+pub(crate) fn claim_of(keys: &Keys, place: &Place, queue: bool, shelf: i64) -> Txn {
+    let Place { name, claim, spot, lease, .. } = place;
+    let (epoch, whos) = (keys.epoch(lease.id), keys.whos(name));
+    let write = |holds: bool| {
+        let own = spot.keys.iter().map(|key| put(key, place.note.as_bytes().to_vec(), lease.id));
+        own.chain([put(&spot.who, place.record(holds), lease.id)]).collect::<Vec<_>>()
+    };
+    let look = [first_under(&spot.room), first_under(&whos)];
+    let last = match claim {
+        Claim::Permits { .. } => names_under(&spot.room),
+        _ => last_under(&spot.before),
+    };
+    // The reads come before the writes, so they tell of others only.
+    let queued = if queue { write(false) } else { Vec::new() };
+    let behind = look.iter().cloned().chain([last]).chain(queued).collect();
+    let then = match claim {
+        Claim::Permits { of, .. } => {
+            let size = keys.size(name);
+            let of = of.to_string().into_bytes();
+            let held = nested(choose(vec![none_under(&spot.room)], write(true), behind));
+            // The first one stores it (SAFETY K4).
+            let stored = put(&size, of.clone(), shelf);
+            let new = choose(
+                vec![created(&size, 0), none_under(&spot.room)],
+                write(true).into_iter().chain([stored]).collect(),
+                look.iter().cloned().chain([get(&size)]).collect(),
+            );
+            nested(choose(vec![has_value(&size, of)], vec![held, get(&size)], vec![nested(new)]))
+        }
+        _ => nested(choose(vec![none_under(&spot.before)], write(true), behind)),
+    };
+    let others = KINDS.into_iter().filter(|kind| *kind != claim.kind());
+    let mut asks = vec![modified(&epoch, lease.epoch), created(&spot.keys[0], 0)];
+    asks.extend(others.clone().map(|kind| none_under(&keys.room(kind, name))));
+    let mut or_else = vec![get(&epoch), get(&spot.keys[0]), get(&spot.who), look[0].clone(), look[1].clone()];
+    or_else.extend(others.map(|kind| any_under(&keys.room(kind, name))));
+    choose(asks, vec![then], or_else)
+}
+/// The transaction of one who goes.
+pub(crate) fn leave_of(place: &Place, look: Vec<Step>) -> Txn {
+    choose(vec![created(&place.spot.keys[0], place.created)], place.gone(), look)
 }
 impl Place {
     fn record(&self, holds: bool) -> Vec<u8> {

@@ -2,7 +2,10 @@
 //!
 //! *Invariant:* a mutex's contender is named by its lease, so a lease has one contender for a mutex at most; and it is free for another
 //! one only when the key of the one before is known to be gone.
-use crate::wire::{key::Spot, record::Record};
+use crate::wire::{
+    key::{Keys, Spot},
+    record::Record,
+};
 use fencelock_core::{BootClock, Claim, Clock, HoldId, Moment, Name, Request};
 use std::{
     collections::{HashMap, HashSet},
@@ -159,4 +162,23 @@ pub(crate) struct Place {
     pub(crate) haunted: bool,
     /// It is being given back: that its key goes is no news.
     pub(crate) leaving: bool,
+}
+impl Place {
+    pub(crate) fn new(keys: &Keys, name: &Name, who: Record, note: &Arc<str>, lease: Lease) -> Self {
+        let Record { hold, claim, .. } = who;
+        Self {
+            hold,
+            name: name.clone(),
+            claim,
+            spot: Arc::new(keys.spot(name, claim, lease.id, hold)),
+            lease,
+            created: 0,
+            token: 0,
+            most: None,
+            who,
+            note: note.clone(),
+            haunted: false,
+            leaving: false,
+        }
+    }
 }

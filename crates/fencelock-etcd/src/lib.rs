@@ -9,6 +9,9 @@ mod keeper;
 mod leases;
 mod link;
 mod list;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod raw;
 mod shared;
 mod shelf;
 mod status;

@@ -72,7 +72,7 @@ impl Slot {
 }
 #[derive(Clone, Debug)]
 pub(crate) struct Conn {
-    channel: Channel,
+    pub(crate) channel: Channel,
     number: usize,
     /// In whose turn it was made.
     turn: usize,
@@ -265,7 +265,7 @@ impl Link {
     }
 
     /// What the server wants to see of our login.
-    async fn login(&self, conn: &Conn) -> Result<Option<MetadataValue<Ascii>>, Fault> {
+    pub(crate) async fn login(&self, conn: &Conn) -> Result<Option<MetadataValue<Ascii>>, Fault> {
         let Some((name, password)) = &self.login else { return Ok(None) };
         if let Some(token) = self.token().clone() {
             return Ok(Some(token));
@@ -284,7 +284,7 @@ impl Link {
             *token = None;
         }
     }
-    fn request<Q>(ask: Q, token: Option<MetadataValue<Ascii>>) -> Request<Q> {
+    pub(crate) fn request<Q>(ask: Q, token: Option<MetadataValue<Ascii>>) -> Request<Q> {
         let mut request = Request::new(ask);
         // A member that has lost the others says so at once.
         request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));

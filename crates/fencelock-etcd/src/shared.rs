@@ -69,21 +69,9 @@ impl Shared {
 
     /// Where this attempt is, or will be, written. *Invariant:* before its first command is sent, so a withdrawal finds it.
     pub(crate) fn place(&self, request: &Request, lease: Lease) -> Place {
-        let (name, claim, hold) = (request.name().clone(), request.claim(), request.hold());
-        let place = Place {
-            hold,
-            claim,
-            spot: Arc::new(self.keys.spot(&name, claim, lease.id, hold)),
-            name,
-            lease,
-            created: 0,
-            token: 0,
-            most: request.max_hold().map(|most| most + request.ttl()),
-            who: Record::new(hold, claim, request.ttl()),
-            note: request.note().clone(),
-            haunted: false,
-            leaving: false,
-        };
+        let most = request.max_hold().map(|most| most + request.ttl());
+        let who = Record::new(request.hold(), request.claim(), request.ttl());
+        let place = Place { most, ..Place::new(&self.keys, request.name(), who, request.note(), lease) };
         lock(&self.places).insert(place.hold, place.clone());
         place
     }

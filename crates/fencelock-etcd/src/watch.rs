@@ -144,12 +144,12 @@ impl Told {
         self.notify.notify_one();
     }
 }
-fn create(id: i64, target: &Target, start: i64) -> WatchRequest {
+pub(crate) fn create(id: i64, target: &Target, start: i64) -> WatchRequest {
     let Target { key, end, without } = target.clone();
     let without = without.into_iter().collect();
     WatchRequest { what: Some(WatchDo::Create(WatchCreate { key, end, start, without, id })) }
 }
-fn cancel(id: i64) -> WatchRequest {
+pub(crate) fn cancel(id: i64) -> WatchRequest {
     WatchRequest { what: Some(WatchDo::Cancel(WatchCancel { id })) }
 }
 

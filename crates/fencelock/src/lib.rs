@@ -31,6 +31,9 @@ pub mod sqlite {
 /// etcd.
 #[cfg(feature = "etcd")]
 pub mod etcd {
+    #[cfg(feature = "bench")]
+    #[doc(hidden)]
+    pub use fencelock_etcd::raw;
     pub use fencelock_etcd::{Config, EtcdEngine, Tls};
 }
 

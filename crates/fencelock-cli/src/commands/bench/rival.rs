@@ -30,6 +30,7 @@ pub(super) async fn engine(url: &str, scheme: &str) -> Result<(Arc<dyn Engine>, 
 pub(super) enum Rival {
     Sqlite(std::path::PathBuf),
     Redis(fencelock::redis::raw::Raw),
+    Etcd(fencelock::etcd::raw::Raw),
 }
 
 impl Rival {
@@ -38,6 +39,7 @@ impl Rival {
         Ok(match scheme {
             "sqlite" => Some(Self::Sqlite(fencelock::sqlite::Config::from_url(url)?.path)),
             "redis" | "rediss" => Some(Self::Redis(fencelock::redis::raw::Raw::connect(url).await?)),
+            "etcd" | "etcds" => Some(Self::Etcd(fencelock::etcd::raw::Raw::connect(url).await?)),
             _ => None,
         })
     }
@@ -60,29 +62,50 @@ impl Rival {
                 tokio::task::spawn_blocking(work).await.map_err(Failure::bug)?
             }
             Self::Redis(raw) => {
-                let (started, pairs, failed) =
-                    (Instant::now(), Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-                let all: Vec<_> = (0..tasks)
-                    .map(|task| {
-                        let (mut raw, pairs, failed) = (raw.clone(), pairs.clone(), failed.clone());
-                        tokio::spawn(async move {
-                            let (name, mut hold) = (format!("bench/raw/{task}"), 0_u64);
-                            while started.elapsed() < span && !failed.load(Relaxed) {
-                                hold += 1;
-                                raw.pair(&name, &format!("{hold:032x}"), "bench 1 ")
-                                    .await
-                                    .inspect_err(|_| failed.store(true, Relaxed))?;
-                                pairs.fetch_add(1, Relaxed);
-                            }
-                            Ok::<_, fencelock::Error>(())
-                        })
-                    })
-                    .collect();
-                for one in all {
-                    one.await.map_err(Failure::bug)??;
-                }
-                Ok(super::cases::rate(pairs.load(Relaxed), started.elapsed()))
+                let raw = raw.clone();
+                let pair = move |task: usize, n: u64| {
+                    let mut raw = raw.clone();
+                    async move { raw.pair(&name(task), &format!("{n:032x}"), "bench 1 ").await }
+                };
+                side_by_side(tasks, span, pair).await
+            }
+            Self::Etcd(raw) => {
+                let raw = raw.clone();
+                let pair = move |task: usize, n: u64| {
+                    let raw = raw.clone();
+                    async move { raw.pair(&name(task), u128::from(n)).await }
+                };
+                side_by_side(tasks, span, pair).await
             }
         }
     }
+}
+fn name(task: usize) -> String {
+    format!("bench/raw/{task}")
+}
+/// Pairs a second over one connection.
+async fn side_by_side<P, F>(tasks: usize, span: Duration, pair: P) -> Result<f64, Failure>
+where
+    P: Fn(usize, u64) -> F + Clone + Send + 'static,
+    F: Future<Output = fencelock::Result<()>> + Send,
+{
+    let (started, pairs, failed) = (Instant::now(), Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
+    let all: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (pair, pairs, failed) = (pair.clone(), pairs.clone(), failed.clone());
+            tokio::spawn(async move {
+                let mut n = 0_u64;
+                while started.elapsed() < span && !failed.load(Relaxed) {
+                    n += 1;
+                    pair(task, n).await.inspect_err(|_| failed.store(true, Relaxed))?;
+                    pairs.fetch_add(1, Relaxed);
+                }
+                Ok::<_, fencelock::Error>(())
+            })
+        })
+        .collect();
+    for one in all {
+        one.await.map_err(Failure::bug)??;
+    }
+    Ok(super::cases::rate(pairs.load(Relaxed), started.elapsed()))
 }
