@@ -155,9 +155,10 @@ impl Shared {
             self.leases().free(place.lease.id, &place.name, place.claim);
         }
     }
-    /// When the next hold is old enough to be watched.
+    /// When the next holds are old enough to be watched: those of a moment together, since most are given back before.
     pub(crate) fn next_settled(&self) -> Option<Moment> {
-        lock(&self.new).front().map(|(at, _)| *at)
+        const TOGETHER: Duration = Duration::from_millis(50);
+        lock(&self.new).front().map(|(at, _)| *at + TOGETHER)
     }
     /// Those that are held still.
     pub(crate) fn settled(&self, now: Moment) -> Vec<Place> {
