@@ -225,8 +225,9 @@ impl Shared {
         }
         let (spot, made) = (&place.spot, front.created);
         let turned = |nobody: Compare, or_else: Vec<Step>| {
-            let mine = [created(&spot.keys[0], made), has_value(&spot.who, place.record(false)), nobody];
-            choose(mine.to_vec(), vec![put(&spot.who, place.turned(), place.lease.id)], or_else)
+            let mut mine: Vec<_> = spot.keys.iter().map(|key| created(key, made)).collect();
+            mine.extend([has_value(&spot.who, place.record(false)), nobody]);
+            choose(mine, vec![put(&spot.who, place.turned(), place.lease.id)], or_else)
         };
         let look = vec![
             get(&spot.keys[0]),
@@ -234,6 +235,8 @@ impl Shared {
             last_before(&spot.before, made),
             first_under(&spot.room),
             first_under(&self.keys.whos(&place.name)),
+            // Of a writer's two somebody may have deleted one.
+            get(spot.keys.last().unwrap_or(&spot.who)),
         ];
         let in_time = turned(none_before(&spot.before, made), look);
         // Of no key at all that comparison does not hold; a reader's own is not among them.
@@ -253,6 +256,9 @@ impl Shared {
         let confirmed = || {
             if let Some(end) = ended(place, made, answer)? {
                 return Some(end);
+            }
+            if answer.one(5)?.is_none() {
+                return Some(Confirmed::Gone);
             }
             let (first, last) = (answer.ranged(3)?, answer.one(2)?.map(|key| key.key.clone()));
             // Those behind are among them.
@@ -309,6 +315,9 @@ impl Shared {
             if take > of {
                 return Ok(Confirmed::TooLarge);
             }
+            if let Some(size) = size {
+                self.keep_size(conn, &place.name, size).await;
+            }
             let size = size.map(|size| size.value.clone());
             let mut line = Line::new(&spot.room, Claim::Permits { take, of }, &before.keys, size);
             line.hears_all = true;
@@ -359,10 +368,12 @@ impl Shared {
         let (epoch, hold) = (self.keys.epoch(lease.id), hold.to_string());
         let mine = nested(choose(begins(&spot.who, &hold).to_vec(), place.gone(), Vec::new()));
         let mut steps = vec![put(&epoch, hold.into_bytes(), lease.id)];
-        steps.push(match place.created {
-            0 => mine,
-            made => nested(choose(vec![created(&spot.keys[0], made)], place.gone(), vec![mine])),
-        });
+        match place.created {
+            // Named by its hold id: nobody else's.
+            _ if place.claim != Claim::Mutex => steps.extend(place.gone()),
+            0 => steps.push(mine),
+            made => steps.push(nested(choose(vec![created(&spot.keys[0], made)], place.gone(), vec![mine]))),
+        }
         let answer = match self.link.txn(conn, choose(vec![exists(&epoch)], steps, Vec::new())).await {
             // It ended while the call was on its way.
             Err(fault) if fault.is_no_lease() => return Ok(()),

@@ -238,7 +238,7 @@ impl Engine for EtcdEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         let told = self.told("lock");
-        let (mut misses, limit, mut queue) = (0, BootClock.now() + CONNECT_TIMEOUT, false);
+        let (mut misses, limit, mut queue, mut passed) = (0, BootClock.now() + CONNECT_TIMEOUT, false, 0);
         let (mut place, front) = loop {
             let conn = self.link().soon(request.stopped()).await.map_err(&told)?;
             let Some(place) = self.place(request).await.map_err(&told)? else {
@@ -258,7 +258,7 @@ impl Engine for EtcdEngine {
                 // It fits in, or did a moment ago.
                 Ok(Entered::Queued(front)) => match self.shared.confirm(&conn, &place, &front).await {
                     Ok(Confirmed::Granted { token }) => return self.granted(request, &place, token),
-                    Ok(Confirmed::Gone) => self.shared.forget(&place),
+                    Ok(Confirmed::Gone) => self.nothing_of(&conn, &place, true).await.map_err(&told)?,
                     Ok(Confirmed::Waits(_) | Confirmed::TooLarge) => {
                         self.nothing_of(&conn, &place, true).await.map_err(&told)?;
                         return Ok(Outcome::Busy(front.busy));
@@ -289,13 +289,20 @@ impl Engine for EtcdEngine {
                 }
                 Ok(Entered::NoLease) => self.shared.over(place.lease.id),
                 // At once: another attempt was taken back, which is over.
-                Ok(Entered::Epoch(epoch)) => self.shared.epoch(&place, epoch),
+                Ok(Entered::Epoch(epoch)) => {
+                    self.shared.epoch(&place, epoch);
+                    passed += 1;
+                    if passed > 2 {
+                        sleep(Duration::from_micros(fastrand::u64(0..5_000))).await;
+                    }
+                }
                 // Until that one is gone the lease is not used for this name.
                 Ok(Entered::Occupied) => {
                     if self.shared.is_haunted(&place) {
                         self.shared.undo(&conn, &place).await.map_err(&told)?;
                     }
                     self.shared.elsewhere(&place);
+                    sleep(Duration::from_millis(10)).await;
                 }
                 Err(fault) => {
                     // Its own lease is there, or its epoch would not have been.
@@ -372,11 +379,10 @@ impl Engine for EtcdEngine {
         let told = self.told("downgrade");
         let Some(place) = self.shared.held(grant) else { return Ok(Outcome::Busy(Busy::default())) };
         let conn = self.link().soon(next.stopped()).await.map_err(&told)?;
+        // Before the writer's key goes, or its watch would tell a loss.
+        self.shared.reads(grant.hold);
         match self.shared.downgrade(&conn, &place).await.map_err(&told)? {
-            Ok(()) => {
-                self.shared.reads(grant.hold);
-                Ok(Outcome::Granted(Grant { claim: next.claim(), ..grant.clone() }))
-            }
+            Ok(()) => Ok(Outcome::Granted(Grant { claim: next.claim(), ..grant.clone() })),
             Err(holder) => Ok(Outcome::Busy(Busy::new(holder, None))),
         }
     }

@@ -45,6 +45,10 @@ impl Fault {
     pub(crate) fn is_no_lease(&self) -> bool {
         self.says("requested lease not found")
     }
+    /// This user may not.
+    pub(crate) fn is_denied(&self) -> bool {
+        matches!(self, Self::Status(status) if status.code() == Code::PermissionDenied)
+    }
     /// A lease of this number is there.
     pub(crate) fn is_there_already(&self) -> bool {
         self.says("lease already exists")

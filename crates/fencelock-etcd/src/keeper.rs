@@ -50,6 +50,7 @@ pub(crate) async fn run(
     shared.attend(reports);
     tokio::select! {
         () = watch::run(&shared.link, watched) => {}
+        () = shared.keep_sizes() => {}
         () = keep_alive(shared) => {}
         () = orders(shared, watches, inbox) => {}
     }
@@ -234,14 +235,15 @@ async fn beat(shared: &Arc<Shared>) -> Option<()> {
 
 /// Tells when this hold is taken away; for as long as it is held.
 async fn guard(shared: Arc<Shared>, watches: Arc<Watches>, place: Place) {
-    let key = place.spot.keys[0].as_bytes();
     let is_held = || shared.found(place.hold).is_some_and(|place| !place.leaving);
     let mut from = place.created + 1;
     let ends = place.most.map(|most| BootClock.now() + most);
-    while is_held() {
-        let watch = watches.add(vec![Target::goes(key)], from);
+    while let Some(place) = shared.found(place.hold).filter(|place| !place.leaving) {
+        let watch = watches.add(place.keys().iter().map(|key| Target::goes(key.as_bytes())).collect(), from);
         tokio::select! {
-            _ = watch.told() => {}
+            told = watch.told() => if told.is_none() {
+                sleep(Duration::from_millis(10)).await;
+            },
             // Core has told its loss. The lease, which other holds keep alive, does not end it.
             () = sleep(ends.map_or(Duration::MAX, |ends| BootClock.now().until(ends))), if ends.is_some() => {
                 let conn = shared.link.here().await;
@@ -256,9 +258,8 @@ async fn guard(shared: Arc<Shared>, watches: Arc<Watches>, place: Place) {
                 continue;
             }
         }
-        if !is_held() {
-            return;
-        }
+        // It may have become a reader.
+        let Some(place) = shared.found(place.hold).filter(|place| !place.leaving) else { return };
         let (all, this) = (&shared, &place);
         match shared.link.again(|conn| async move { all.look(&conn, this).await }).await {
             Ok(Looked { there: true, revision, .. }) => from = revision + 1,

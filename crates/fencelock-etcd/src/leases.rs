@@ -164,6 +164,10 @@ pub(crate) struct Place {
     pub(crate) leaving: bool,
 }
 impl Place {
+    /// Those of its keys that it needs: a writer who has become a reader has given one back.
+    pub(crate) fn keys(&self) -> &[String] {
+        if self.claim == Claim::Read { &self.spot.keys[..1] } else { &self.spot.keys }
+    }
     pub(crate) fn new(keys: &Keys, name: &Name, who: Record, note: &Arc<str>, lease: Lease) -> Self {
         let Record { hold, claim, .. } = who;
         Self {

@@ -40,6 +40,8 @@ use tonic_prost::ProstCodec;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// And for so long one member is, when there are others.
 const ONE_MEMBER: Duration = Duration::from_secs(2);
+/// So often a silent server is asked for a sign of life, while something is open.
+const LISTENS: Duration = Duration::from_secs(10);
 /// For so long an answer is waited for: longer than an election takes.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 
@@ -104,6 +106,9 @@ impl Link {
         let tls = config.tls.as_ref().map(certificates).transpose()?;
         let member = |uri: String| {
             let member = Endpoint::from_shared(uri).map_err(refuse)?.connect_timeout(ONE_MEMBER).tcp_nodelay(true);
+            // Who only listens would not notice that nobody speaks any more. A server takes no more than one in 5 s, and none of a
+            // client that has nothing open.
+            let member = member.http2_keep_alive_interval(LISTENS).keep_alive_timeout(CONNECT_TIMEOUT);
             match &tls {
                 Some(tls) => member.tls_config(tls.clone()).map_err(refuse),
                 None => Ok(member),
@@ -375,10 +380,14 @@ impl Link {
         }
         stream
     }
+    /// A stream does not know its login any more.
+    pub(crate) fn log_in_anew(&self) {
+        *self.token() = None;
+    }
     /// A stream ended so.
     pub(crate) fn ended(&self, conn: &Conn, fault: &Fault) {
         if fault.is_stale_login() {
-            *self.token() = None;
+            self.log_in_anew();
         } else if fault.ends_connection() {
             self.give_up(conn);
         }

@@ -6,9 +6,9 @@ use crate::{
     shelf::Shelf,
     wire::{key::Keys, record::Record},
 };
-use fencelock_core::{Claim, Event, Grant, HoldId, Moment, Reports, Request, SessionId};
+use fencelock_core::{Claim, Event, Grant, HoldId, Moment, Name, Reports, Request, SessionId};
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -61,8 +61,9 @@ impl Shared {
     }
     /// The server says that this lease is over, and with it everything that was written by it.
     pub(crate) fn over(&self, lease: i64) {
+        // An attempt may just have chosen it, when it was not over.
+        lock(&self.places).retain(|_, place| place.lease.id != lease);
         if self.leases().remove(lease) {
-            lock(&self.places).retain(|_, place| place.lease.id != lease);
             self.report(Event::SessionEnded { session: session(lease) });
         }
     }
@@ -74,6 +75,11 @@ impl Shared {
         let place = Place { most, ..Place::new(&self.keys, request.name(), who, request.note(), lease) };
         lock(&self.places).insert(place.hold, place.clone());
         place
+    }
+    /// Those that are held or waited for.
+    pub(crate) fn semaphores(&self) -> HashSet<Name> {
+        let places = lock(&self.places);
+        places.values().filter(|place| place.claim.capacity().is_some()).map(|place| place.name.clone()).collect()
     }
     pub(crate) fn found(&self, hold: HoldId) -> Option<Place> {
         lock(&self.places).get(&hold).cloned()
@@ -126,12 +132,10 @@ impl Shared {
             self.leases().leave(place.lease.id);
         }
     }
-    /// Its key is gone. What may still come of it is taken back first.
+    /// Its key is gone, or nobody can say whose it is. What is left of it, or may still come, is taken back first.
     pub(crate) fn bury(self: &Arc<Self>, place: &Place) {
-        if !self.is_haunted(place) {
-            return self.forget(place);
-        }
-        let (shared, place) = (self.clone(), place.clone());
+        let Some(place) = self.found(place.hold) else { return };
+        let shared = self.clone();
         tokio::spawn(async move {
             while shared.leases().get(place.lease.id).is_some() {
                 if let Ok(conn) = shared.link.here().await

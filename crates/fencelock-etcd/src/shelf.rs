@@ -14,12 +14,18 @@ use crate::{
     },
 };
 use fencelock_core::{Kind, Name};
-use std::hash::{BuildHasher, Hasher};
+use std::{
+    hash::{BuildHasher, Hasher},
+    time::Duration,
+};
+use tokio::time::sleep;
 
 /// One lease serves so long, in µs.
 const HOUR: u64 = 3_600_000_000;
-/// And lasts so long, in seconds: what was put on it stays for two hours at least.
+/// And lasts so long, in seconds: what was put on it stays for an hour and a half at least.
 const LASTS: i64 = 3 * 3_600;
+/// One that ends sooner is not used.
+const ENOUGH: Duration = Duration::from_secs(5_400);
 /// The hour is in the number's last bits; the others say whose shelf it is.
 const BITS: u32 = 24;
 
@@ -32,7 +38,11 @@ pub(crate) enum Resized {
 }
 /// A lease that is known to be there.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shelf(i64);
+pub(crate) struct Shelf {
+    /// For whom the clock shows this hour.
+    hour: i64,
+    lease: i64,
+}
 
 impl Shared {
     fn shelf_now(&self) -> i64 {
@@ -46,20 +56,24 @@ impl Shared {
     /// The lease of this hour.
     pub(crate) async fn shelf(&self, conn: &Conn) -> Result<i64, Fault> {
         let now = self.shelf_now();
-        if let Some(Shelf(known)) = *lock(&self.shelf)
-            && known == now
+        if let Some(Shelf { hour, lease }) = *lock(&self.shelf)
+            && hour == now
         {
-            return Ok(now);
+            return Ok(lease);
         }
-        let ask = LeaseGrant { ttl: LASTS, id: now };
-        let granted: Result<LeaseGranted, _> = self.link.call(conn, "/etcdserverpb.Lease/LeaseGrant", ask).await;
-        match granted {
-            Err(fault) if !fault.is_there_already() => Err(fault),
-            _ => {
-                *lock(&self.shelf) = Some(Shelf(now));
-                Ok(now)
+        let mut lease = now;
+        loop {
+            let ask = LeaseGrant { ttl: LASTS, id: lease };
+            let granted: Result<LeaseGranted, _> = self.link.call(conn, "/etcdserverpb.Lease/LeaseGrant", ask).await;
+            match granted {
+                Err(fault) if !fault.is_there_already() => return Err(fault),
+                // By a clock that is behind it is an old one.
+                Err(_) if self.left(conn, lease).await?.is_some_and(|left| left < ENOUGH) => lease += 1,
+                _ => break,
             }
         }
+        *lock(&self.shelf) = Some(Shelf { hour: now, lease });
+        Ok(lease)
     }
     /// It was ended by somebody.
     pub(crate) fn shelf_is_gone(&self) {
@@ -68,13 +82,33 @@ impl Shared {
     /// The size is used: it stays. What cannot be written now is written by the next one.
     pub(crate) async fn keep_size(&self, conn: &Conn, name: &Name, size: &KeyValue) {
         let hour = |lease: i64| lease & ((1 << BITS) - 1);
-        if hour(size.lease) >= hour(self.shelf_now()) {
+        // One that is far ahead was put there by a clock that is wrong, and does not last for longer.
+        if (0..=1).contains(&(hour(size.lease) - hour(self.shelf_now()))) {
             return;
         }
         if let Ok(shelf) = self.shelf(conn).await {
             let key = self.keys.size(name);
             let same = put(&key, size.value.clone(), shelf);
-            let _ = self.link.txn(conn, choose(vec![modified(&key, size.modified)], vec![same], Vec::new())).await;
+            let kept = self.link.txn(conn, choose(vec![modified(&key, size.modified)], vec![same], Vec::new())).await;
+            if kept.is_err_and(|fault| fault.is_no_lease()) {
+                self.shelf_is_gone();
+            }
+        }
+    }
+    /// While a semaphore is held or waited for by us, its size is used, too. Never returns.
+    pub(crate) async fn keep_sizes(&self) {
+        loop {
+            sleep(Duration::from_secs(1_200)).await;
+            for name in self.semaphores() {
+                let key = self.keys.size(&name);
+                let Ok(conn) = self.link.here().await else { break };
+                let look = choose(Vec::new(), vec![get(&key)], Vec::new());
+                if let Ok(answer) = self.link.txn(&conn, look).await
+                    && let Some(size) = answer.one(0).flatten()
+                {
+                    self.keep_size(&conn, &name, size).await;
+                }
+            }
         }
     }
     /// It was forgotten while the semaphore was in use.

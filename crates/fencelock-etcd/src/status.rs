@@ -15,6 +15,7 @@ use crate::{
 };
 use fencelock_core::{Claim, HoldId, Holder, Kind, Name, Status, Token, Waiter};
 use std::{collections::HashMap, time::Duration};
+use tokio::time::sleep;
 
 /// Of so many holders the server is asked how long they have left; of more their ttl is told.
 const ASKED: usize = 16;
@@ -134,19 +135,24 @@ impl Shared {
         let mut known = HashMap::new();
         for one in seen.contenders.iter_mut().filter(|one| one.holds) {
             let lease = one.keys[0].lease;
-            if let Some(left) = known.get(&lease) {
-                one.holder.left = *left;
-            } else if known.len() < ASKED {
-                one.holder.left = self.left(conn, lease).await?;
-                known.insert(lease, one.holder.left);
+            if known.len() < ASKED && !known.contains_key(&lease) {
+                known.insert(lease, self.left(conn, lease).await?);
+            }
+            if let Some(left) = known.get(&lease).copied().flatten() {
+                one.holder.left = left;
             }
         }
         Ok((seen.told(name), seen))
     }
-    async fn left(&self, conn: &Conn, lease: i64) -> Result<Duration, Fault> {
+    /// `None`: this user may not know.
+    pub(crate) async fn left(&self, conn: &Conn, lease: i64) -> Result<Option<Duration>, Fault> {
         let ask = LeaseId { id: lease };
-        let answer: LeaseLeft = self.link.call(conn, "/etcdserverpb.Lease/LeaseTimeToLive", ask).await?;
-        Ok(Duration::from_secs(u64::try_from(answer.ttl).unwrap_or(0)))
+        let answer: Result<LeaseLeft, _> = self.link.call(conn, "/etcdserverpb.Lease/LeaseTimeToLive", ask).await;
+        Ok(match answer {
+            // Another program's lease may have keys that are none of our business.
+            Err(fault) if fault.is_denied() => None,
+            answer => Some(Duration::from_secs(u64::try_from(answer?.ttl).unwrap_or(0))),
+        })
     }
     /// Until another one holds exclusively than whoever has this token, or nobody does.
     pub(crate) async fn observe(&self, watches: &Watches, name: &Name, seen: Option<Token>) -> Result<Status, Fault> {
@@ -166,7 +172,9 @@ impl Shared {
                     .chain([Target::any(&self.keys.whos(name))])
                     .collect(),
             };
-            watches.add(targets, all.revision + 1).told().await;
+            if watches.add(targets, all.revision + 1).told().await.is_none() {
+                sleep(Duration::from_millis(10)).await;
+            }
         }
     }
     /// Ends whoever has this token. Somebody of another program shows the revision at which he came.
@@ -176,23 +184,29 @@ impl Shared {
         name: &Name,
         token: Token,
     ) -> Result<Result<(), Option<Holder>>, Fault> {
-        let seen = self.see(conn, name).await?;
-        let holders = || seen.contenders.iter().filter(|one| one.holds);
-        let Some(one) = holders().find(|one| one.holder.token == token) else {
-            return Ok(Err(holders().next().map(|one| one.holder.clone())));
-        };
-        let text = |key: &KeyValue| String::from_utf8_lossy(&key.key).into_owned();
-        let asks = one.keys.iter().map(|key| created(&text(key), key.created)).collect();
-        let gone = one.keys.iter().chain(&one.who).map(|key| delete(&text(key))).collect();
-        let answer = self.link.txn(conn, choose(asks, gone, Vec::new())).await?;
-        Ok(if answer.succeeded { Ok(()) } else { Err(None) })
+        // What has changed in between is looked at again: he may have become a reader.
+        loop {
+            let seen = self.see(conn, name).await?;
+            let holders = || seen.contenders.iter().filter(|one| one.holds);
+            let Some(one) = holders().find(|one| one.holder.token == token) else {
+                return Ok(Err(holders().next().map(|one| one.holder.clone())));
+            };
+            let text = |key: &KeyValue| String::from_utf8_lossy(&key.key).into_owned();
+            let asks = one.keys.iter().map(|key| created(&text(key), key.created)).collect();
+            let gone = one.keys.iter().chain(&one.who).map(|key| delete(&text(key))).collect();
+            if self.link.txn(conn, choose(asks, gone, Vec::new())).await?.succeeded {
+                return Ok(Ok(()));
+            }
+        }
     }
     /// Whether this hold is still written, and by a lease that lives; and as of which revision.
     pub(crate) async fn look(&self, conn: &Conn, place: &Place) -> Result<Looked, Fault> {
-        let look = vec![get(&place.spot.keys[0]), get(&self.keys.epoch(place.lease.id))];
-        let answer = self.link.txn(conn, choose(Vec::new(), look, Vec::new())).await?;
-        let (own, epoch) = (answer.one(0).ok_or(Fault::Answer)?, answer.one(1).ok_or(Fault::Answer)?);
-        let there = own.is_some_and(|key| key.created == place.created);
+        let keys = place.keys();
+        let look = [get(&self.keys.epoch(place.lease.id))].into_iter().chain(keys.iter().map(|key| get(key)));
+        let answer = self.link.txn(conn, choose(Vec::new(), look.collect(), Vec::new())).await?;
+        let epoch = answer.one(0).ok_or(Fault::Answer)?;
+        let is_there = |n| answer.one(1 + n).flatten().is_some_and(|key| key.created == place.created);
+        let there = (0..keys.len()).all(is_there);
         Ok(Looked { there, lives: epoch.is_some(), revision: answer.revision() })
     }
 }

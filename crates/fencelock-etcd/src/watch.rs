@@ -173,7 +173,7 @@ pub(crate) async fn run(link: &Link, inbox: &mut UnboundedReceiver<Order>) {
         pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
-/// Until the stream ends. `None`: it never began.
+/// Until the stream ends. `None`: it never began, or refuses what is asked.
 async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Open) -> Option<()> {
     let conn = link.here().await.ok()?;
     let (asks, sent) = unbounded_channel();
@@ -189,7 +189,17 @@ async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Ope
                 }
             }
             message = stream.message() => match message {
-                Ok(Some(Watched { id, canceled: true, .. })) => open.end(id),
+                Ok(Some(Watched { id, canceled: true, compacted, .. })) => match open.0.contains_key(&id) {
+                    true if compacted > 0 => open.end(id),
+                    // The stream's login is not known any more, or may not read this. The server refuses a watch and leaves the
+                    // stream open, where nobody would be told of the next one; some servers do not say which they refuse.
+                    known if known || id < 0 => {
+                        link.log_in_anew();
+                        return None;
+                    }
+                    // We have ended it.
+                    _ => {}
+                },
                 Ok(Some(Watched { id, events, .. })) => {
                     open.tell(id, events.into_iter().filter_map(|event| Some(event.key?.key)));
                 }

@@ -137,6 +137,12 @@ async fn an_election_needs_the_rights_of_its_prefix_alone() {
     let next = within("its turn", next).await.unwrap().unwrap();
     assert_eq!(&*b.election("job").leader().await.unwrap().unwrap().candidate, "b");
     next.resign().await.unwrap();
+    // The stream of watches was opened by a login that is over: what it refuses is asked for again, by another one.
+    let held = a.mutex("late").lock().await.unwrap();
+    let wait = tokio::spawn(b.mutex("late").lock());
+    waiters(&a, "late", 1).await;
+    held.release().await.unwrap();
+    within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
 }
 
 /// Who waits with `etcdctl lock`, and tells his revision when he has it; he leaves when his input ends.

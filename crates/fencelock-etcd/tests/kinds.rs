@@ -74,6 +74,28 @@ async fn a_writer_becomes_a_reader_and_no_key_is_written_twice() {
     next.release().await.unwrap();
 }
 
+/// Half of a writer is no writer: whoever waited comes anew, and whoever held is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_without_one_of_its_keys_is_none() {
+    let etcd = Etcd::start();
+    let (a, b) = (client(&etcd, 30 * SEC).await, client(&etcd, 30 * SEC).await);
+    let reader = a.rw_lock("rw").read().await.unwrap();
+    let writer = tokio::spawn(b.rw_lock("rw").write());
+    waiters(&a, "rw", 1).await;
+    etcd.run(&["del", "--prefix", "fencelock/%rw/rw/w/"]);
+    let beside = within("nobody waits to write", a.rw_lock("rw").read()).await.unwrap();
+    reader.release().await.unwrap();
+    eventually("it waits anew", || async { etcd.run(&["get", "--prefix", "fencelock/%rw/rw/w/"]).len() > 1 }).await;
+    assert!(!writer.is_finished());
+    beside.release().await.unwrap();
+    let writer = within("its turn", writer).await.unwrap().unwrap();
+    // So old a hold is watched.
+    tokio::time::sleep(SEC + SEC / 4).await;
+    etcd.run(&["del", "--prefix", "fencelock/%rw/rw/w/"]);
+    assert_eq!(within("told", writer.lost()).await, fencelock_core::LossReason::TakenOver);
+    within("nothing is left", a.rw_lock("rw").write()).await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_size_of_a_semaphore_is_kept() {
     let etcd = Etcd::start();

@@ -239,6 +239,9 @@ pub(crate) struct Watched {
     pub(crate) id: i64,
     #[prost(bool, tag = "4")]
     pub(crate) canceled: bool,
+    /// What was asked for is forgotten up to this revision: that is why.
+    #[prost(int64, tag = "5")]
+    pub(crate) compacted: i64,
     #[prost(message, repeated, tag = "11")]
     pub(crate) events: Vec<Event>,
 }
