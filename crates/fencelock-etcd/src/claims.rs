@@ -346,16 +346,11 @@ impl Shared {
     }
     /// One call: ends this hold, and no other; else who has the lock.
     pub(crate) async fn leave(&self, conn: &Conn, place: &Place) -> Result<Result<(), Option<Holder>>, Fault> {
-        let (spot, mut gone) = (&place.spot, place.gone());
-        let mut look = vec![first_under(&spot.room), first_under(&self.keys.whos(&place.name))];
+        let look = vec![first_under(&place.spot.room), first_under(&self.keys.whos(&place.name))];
         // A claim of it that arrives late would write it again (SAFETY A2).
-        if self.is_haunted(place) {
-            let epoch = put(&self.keys.epoch(place.lease.id), place.hold.to_string().into_bytes(), place.lease.id);
-            gone.push(epoch.clone());
-            look.push(epoch);
-        }
-        let end = choose(vec![created(&spot.keys[0], place.created)], gone, look);
-        let answer = self.link.txn(conn, end).await?;
+        let epoch = || put(&self.keys.epoch(place.lease.id), place.hold.to_string().into_bytes(), place.lease.id);
+        let and = if self.is_haunted(place) { vec![epoch()] } else { Vec::new() };
+        let answer = self.link.txn(conn, leave_of(place, look, &and)).await?;
         if answer.succeeded {
             return Ok(Ok(()));
         }
@@ -451,9 +446,14 @@ pub(crate) fn claim_of(keys: &Keys, place: &Place, queue: bool, shelf: i64) -> T
     or_else.extend(others.map(|kind| any_under(&keys.room(kind, name))));
     choose(asks, vec![then], or_else)
 }
-/// The transaction of one who goes.
-pub(crate) fn leave_of(place: &Place, look: Vec<Step>) -> Txn {
-    choose(vec![created(&place.spot.keys[0], place.created)], place.gone(), look)
+/// The transaction of one who goes: these steps belong to it, whether it was there or not.
+pub(crate) fn leave_of(place: &Place, look: Vec<Step>, and: &[Step]) -> Txn {
+    let gone = place.gone().into_iter().chain(and.iter().cloned()).collect();
+    choose(
+        vec![created(&place.spot.keys[0], place.created)],
+        gone,
+        look.into_iter().chain(and.iter().cloned()).collect(),
+    )
 }
 impl Place {
     fn record(&self, holds: bool) -> Vec<u8> {

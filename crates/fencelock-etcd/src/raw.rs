@@ -80,7 +80,7 @@ impl Raw {
     }
     async fn leave(&self, place: &Place) -> Result<(), Status> {
         let look = vec![first_under(&place.spot.room), first_under(&self.keys.whos(&place.name))];
-        let done = self.txn(leave_of(place, look)).await?;
+        let done = self.txn(leave_of(place, look, &[])).await?;
         if done.succeeded { Ok(()) } else { Err(Status::unknown("it was not held")) }
     }
     /// Takes a lock that is free and gives it back: the same bytes as the engine sends.
