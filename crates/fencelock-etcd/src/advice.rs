@@ -11,7 +11,7 @@ type Version = [u32; 3];
 const FAULTS: [(&[Version], &str); 2] = [
     (
         &[[3, 4, 31], [3, 5, 13]],
-        "a leader that was stuck may end leases that live, and locks with them (etcd issue 15247): a lock may be lost early, and is told",
+        "a leader that was stuck may end leases that live, and answers for leases that others have ended (etcd issue 15247): a lock may be lost early, and is told; signs of life are checked by a read",
     ),
     (
         &[[3, 4, 38], [3, 5, 23], [3, 6, 5]],

@@ -133,7 +133,10 @@ impl Shared {
     pub(crate) async fn enter(&self, conn: &Conn, place: &Place, queue: bool) -> Result<Entered, Fault> {
         let Place { name, claim, lease, .. } = place;
         let shelf = if claim.capacity().is_some() { self.shelf(conn).await? } else { 0 };
+        // Who is not polled any more leaves it so.
+        self.asks(place, true);
         let answer = self.link.txn(conn, claim_of(&self.keys, place, queue, shelf)).await?;
+        self.asks(place, false);
         let entered = self.entered(place, queue, &answer).ok_or(Fault::Answer)?;
         match &entered {
             Entered::Granted { created, .. } | Entered::Queued(Front { created, .. }) => {
@@ -362,7 +365,11 @@ impl Shared {
         let Place { spot, lease, hold, .. } = place;
         let (epoch, hold) = (self.keys.epoch(lease.id), hold.to_string());
         let mine = nested(choose(begins(&spot.who, &hold).to_vec(), place.gone(), Vec::new()));
-        let mut steps = vec![put(&epoch, hold.into_bytes(), lease.id)];
+        let (mut steps, changed) = (Vec::new(), self.may_come(place));
+        // Every claim of this lease that is on its way has to be sent again then.
+        if changed {
+            steps.push(put(&epoch, hold.into_bytes(), lease.id));
+        }
         match place.created {
             // Named by its hold id: nobody else's.
             _ if place.claim != Claim::Mutex => steps.extend(place.gone()),
@@ -374,7 +381,7 @@ impl Shared {
             Err(fault) if fault.is_no_lease() => return Ok(()),
             answer => answer?,
         };
-        if answer.succeeded {
+        if answer.succeeded && changed {
             self.leases().epoch(lease.id, answer.revision());
         }
         Ok(())

@@ -105,6 +105,10 @@ impl Config {
         if self.namespace.len() > 512 || self.namespace.contains('\0') {
             return Err(invalid("the namespace is too long, or holds a NUL".into()).hint("use at most 512 bytes"));
         }
+        // Its keys would lie among those of a lock of that name.
+        if !self.namespace.is_empty() && !self.prefix.ends_with('/') {
+            return Err(invalid("a namespace needs a prefix that ends with a /".into()).hint("write ?prefix=locks/"));
+        }
         if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
             let range = format!("etcd takes {MIN_TTL:?} to {MAX_TTL:?}");
             return Err(invalid(format!("a ttl of {:?} cannot be used", self.ttl)).with("key", "ttl").hint(range));
@@ -201,6 +205,8 @@ mod tests {
             ("etcds://h?cert=/x", "belong together"),
             ("etcd://ann@h", "belong together"),
             ("etcd://h?prefix=a%25", "holds a NUL or a %"),
+            ("etcd://h?prefix=a&namespace=b", "ends with a /"),
+            ("etcd://h?prefix=&namespace=b", "ends with a /"),
             ("http://h", "is not this engine's"),
         ] {
             let error = Config::from_url(url).unwrap_err();

@@ -155,10 +155,18 @@ impl EtcdEngine {
                 end = rx => match end {
                     Ok(end) => end?,
                     // `run` was begun anew.
-                    Err(_) => sleep(Duration::from_millis(5)).await,
+                    Err(_) => self.pause(request, Duration::from_millis(5)).await,
                 },
                 () = request.stopped() => return self.shared.trouble().map_or(Ok(None), Err),
             }
+        }
+    }
+    /// *Invariant (SAFETY E5):* after a stop no timer is polled: its runtime may be gone.
+    async fn pause(&self, request: &Request, time: Duration) {
+        tokio::select! {
+            biased;
+            () = request.stopped() => {}
+            () = sleep(time) => {}
         }
     }
     /// Core takes a refusal for nothing left behind. `queued`: something is.
@@ -293,7 +301,7 @@ impl Engine for EtcdEngine {
                     self.shared.epoch(&place, epoch);
                     passed += 1;
                     if passed > 2 {
-                        sleep(Duration::from_micros(fastrand::u64(0..5_000))).await;
+                        self.pause(request, Duration::from_micros(fastrand::u64(0..5_000))).await;
                     }
                 }
                 // Until that one is gone the lease is not used for this name.
@@ -302,7 +310,7 @@ impl Engine for EtcdEngine {
                         self.shared.undo(&conn, &place).await.map_err(&told)?;
                     }
                     self.shared.elsewhere(&place);
-                    sleep(Duration::from_millis(10)).await;
+                    self.pause(request, Duration::from_millis(10)).await;
                 }
                 Err(fault) => {
                     // Its own lease is there, or its epoch would not have been.
@@ -362,7 +370,11 @@ impl Engine for EtcdEngine {
             Err(fault) if fault.is_no_lease() => Err(None),
             left => left.map_err(&told)?,
         };
-        self.shared.forget(&place);
+        match left {
+            Ok(()) => self.shared.forget(&place),
+            // Somebody has taken a part of it away: the rest goes, too.
+            Err(_) => self.nothing_of(&conn, &place, true).await.map_err(&told)?,
+        }
         Ok(match left {
             Ok(()) => Released::Released,
             Err(holder) => Released::NotHeld { holder },

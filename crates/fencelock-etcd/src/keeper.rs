@@ -10,7 +10,7 @@ use crate::{
     watch::{self, Target, Watches},
     wire::{
         pb::{Done, LeaseGrant, LeaseGranted, LeaseId, LeaseKept},
-        txn::{choose, put},
+        txn::{choose, get, put},
     },
 };
 use fencelock_core::{BootClock, Clock, Event, LossReason, Moment, Reports, Request};
@@ -156,27 +156,56 @@ impl Sent {
     fn put(&mut self, lease: Lease, at: Moment) {
         self.0.entry(lease.id).or_insert_with(|| (lease.term.ttl, VecDeque::new())).1.push_back(at);
     }
-    fn answered(&mut self, id: i64) -> Option<Moment> {
-        self.0.get_mut(&id)?.1.pop_front()
+    fn answered(&mut self, id: i64, term: u64) -> Option<Kept> {
+        let (ttl, sent) = self.0.get_mut(&id)?;
+        Some(Kept { id, ttl: *ttl, at: sent.pop_front()?, term })
     }
-    /// When a stream that has not answered by then is given up: early enough for another one to be tried within the ttl.
     fn patience(&self) -> Option<Moment> {
-        let oldest = |(ttl, sent): &(Duration, VecDeque<Moment>)| {
-            Some(*sent.front()? + (*ttl / 6).clamp(LEAST_PATIENCE, PATIENCE).min(*ttl / 3))
-        };
-        self.0.values().filter_map(oldest).min()
+        self.0.values().filter_map(|(ttl, sent)| Some(patience(*ttl, *sent.front()?))).min()
     }
+}
+/// When a stream that has not answered by then is given up: early enough for another one to be tried within the ttl.
+fn patience(ttl: Duration, sent: Moment) -> Moment {
+    sent + (ttl / 6).clamp(LEAST_PATIENCE, PATIENCE).min(ttl / 3)
+}
+/// A sign of life that was answered.
+///
+/// *Invariant (SAFETY G1):* it counts when a read that was sent after the answer, over the same connection, has found the lease's epoch in
+/// the same term. A member that takes itself for the leader still answers signs of life by itself, although the others have
+/// elected another one, which ends the lease (etcd issue 15247); it answers no such read. And a member that does not know a lease yet
+/// says that it is over.
+#[derive(Clone, Copy, Debug)]
+struct Kept {
+    id: i64,
+    ttl: Duration,
+    at: Moment,
+    term: u64,
+}
+/// In which term the members agreed, and whose epoch is there.
+async fn agreed(shared: Arc<Shared>, conn: Conn, kept: Vec<Kept>) -> Result<(u64, Vec<(Kept, bool)>), Fault> {
+    let look = kept.iter().map(|kept| get(&shared.keys.epoch(kept.id))).collect();
+    let answer = shared.link.txn(&conn, choose(Vec::new(), look, Vec::new())).await?;
+    let term = answer.header.ok_or(Fault::Answer)?.term;
+    let lives = |(n, kept)| Some((kept, answer.one(n)?.is_some()));
+    let all: Option<Vec<_>> = kept.into_iter().enumerate().map(lives).collect();
+    Ok((term, all.ok_or(Fault::Answer)?))
 }
 /// Until the stream ends, or there is no lease any more. `None`: nothing was answered.
 async fn beat(shared: &Arc<Shared>) -> Option<()> {
+    /// So many are looked for in one transaction.
+    const TOGETHER: usize = 100;
     let conn = shared.link.here().await.ok()?;
     let (asks, rx) = unbounded_channel();
     let (mut rx, mut stream, mut sent, mut answered) = (Some(rx), None, Sent::default(), None);
+    // Those that were answered, those of them that are looked for, and the look.
+    let (mut kept, mut looked, mut look) = (Vec::<Kept>::new(), Vec::<Kept>::new(), None);
     // The first ones at once: nobody knows for how long there was no stream.
     let mut all = true;
     loop {
         let now = BootClock.now();
-        if sent.patience().is_some_and(|at| at <= now) {
+        let waiting = kept.iter().chain(&looked).map(|kept| patience(kept.ttl, kept.at));
+        let limit = sent.patience().into_iter().chain(waiting).min();
+        if limit.is_some_and(|at| at <= now) {
             shared.link.give_up(&conn);
             return answered;
         }
@@ -200,25 +229,32 @@ async fn beat(shared: &Arc<Shared>) -> Option<()> {
             let opened = shared.link.stream::<_, LeaseKept>(&conn, "/etcdserverpb.Lease/LeaseKeepAlive", rx);
             stream = Some(opened.await.ok()?);
         }
+        if look.is_none() && !kept.is_empty() {
+            looked = kept.drain(..kept.len().min(TOGETHER)).collect();
+            look = Some(Box::pin(agreed(shared.clone(), conn.clone(), looked.clone())));
+        }
         let next = shared.leases().next()?;
-        let next = sent.patience().map_or(next, |at| at.min(next));
+        let next = limit.map_or(next, |at| at.min(next));
         let message = async {
             match &mut stream {
                 Some(stream) => stream.message().await,
                 None => pending().await,
             }
         };
+        let looking = async {
+            match &mut look {
+                Some(look) => look.await,
+                None => pending().await,
+            }
+        };
         tokio::select! {
             message = message => match message {
-                Ok(Some(LeaseKept { id, ttl })) => {
+                Ok(Some(LeaseKept { header, id, .. })) => {
+                    conn.heard();
                     answered = Some(());
-                    match sent.answered(id) {
-                        Some(_) if ttl <= 0 => shared.over(id),
-                        Some(sent_at) if shared.leases().get(id).is_some() => {
-                            shared.report(Event::SessionAlive { session: session(id), sent_at });
-                        }
-                        _ => {}
-                    }
+                    // That of the store's identity is nobody's session.
+                    let of = sent.answered(id, header.map_or(0, |header| header.term));
+                    kept.extend(of.filter(|_| shared.leases().get(id).is_some()));
                 }
                 Ok(None) => return answered,
                 Err(status) => {
@@ -226,6 +262,19 @@ async fn beat(shared: &Arc<Shared>) -> Option<()> {
                     return answered;
                 }
             },
+            end = looking => {
+                (look, looked) = (None, Vec::new());
+                let (term, all) = end.ok()?;
+                for (Kept { id, at: sent_at, term: then, .. }, lives) in all {
+                    if !lives {
+                        shared.over(id);
+                    } else if then == term {
+                        shared.report(Event::SessionAlive { session: session(id), sent_at });
+                    } else {
+                        shared.leases().at_once(id);
+                    }
+                }
+            }
             () = sleep(BootClock.now().until(next)) => {}
             () = shared.fresh.notified() => {}
             () = shared.link.left(&conn) => return answered,
@@ -264,6 +313,8 @@ async fn guard(shared: Arc<Shared>, watches: Arc<Watches>, place: Place) {
         match shared.link.again(|conn| async move { all.look(&conn, this).await }).await {
             Ok(Looked { there: true, revision, .. }) => from = revision + 1,
             Ok(Looked { lives: false, .. }) => return shared.over(place.lease.id),
+            // It has become a reader meanwhile.
+            Ok(_) if shared.found(place.hold).is_some_and(|now| now.claim != place.claim) => {}
             Ok(_) if is_held() => {
                 shared.bury(&place);
                 return shared.report(Event::Lost { hold: place.hold, reason: LossReason::TakenOver });

@@ -23,6 +23,8 @@ pub(crate) struct Term {
     pub(crate) ttl: Duration,
     /// What the server is asked for: no less, in whole seconds.
     pub(crate) seconds: i64,
+    /// For holds that nobody is to have for a while: it is not ended before its time.
+    pub(crate) stays: bool,
 }
 impl Term {
     /// A hold that nobody is to have for a while even if its client dies comes when the last sign of life may be a third of the ttl
@@ -31,7 +33,7 @@ impl Term {
         let ttl = request.ttl();
         let lasts = if request.at_least().is_zero() { ttl } else { ttl + ttl / 2 };
         let seconds = lasts.as_secs() + u64::from(lasts.subsec_nanos() > 0);
-        Self { ttl, seconds: i64::try_from(seconds).unwrap_or(i64::MAX) }
+        Self { ttl, seconds: i64::try_from(seconds).unwrap_or(i64::MAX), stays: !request.at_least().is_zero() }
     }
 }
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +65,7 @@ pub(crate) struct Leases {
 impl Leases {
     /// The store's.
     pub(crate) fn remember(&mut self, id: i64, ttl: Duration) {
-        let lease = Lease { id, term: Term { ttl, seconds: 0 }, epoch: 0 };
+        let lease = Lease { id, term: Term { ttl, seconds: 0, stays: true }, epoch: 0 };
         self.store = Some((lease, BootClock.now() + ttl / 3));
     }
     /// A new one, kept alive from now on.
@@ -98,6 +100,12 @@ impl Leases {
             known.idle = BootClock.now();
         }
     }
+    /// Its next sign of life is due now.
+    pub(crate) fn at_once(&mut self, id: i64) {
+        if let Some(known) = self.all.get_mut(&id) {
+            known.due = BootClock.now();
+        }
+    }
     /// Its epoch is no older than that.
     pub(crate) fn epoch(&mut self, id: i64, epoch: i64) {
         if let Some(known) = self.all.get_mut(&id) {
@@ -111,9 +119,9 @@ impl Leases {
     pub(crate) fn remove(&mut self, id: i64) -> bool {
         self.all.remove(&id).is_some()
     }
-    /// All of them, to be given back.
+    /// All that are to be given back.
     pub(crate) fn drain(&mut self) -> Vec<i64> {
-        self.all.drain().map(|(id, _)| id).collect()
+        self.all.drain().filter(|(_, known)| !known.lease.term.stays).map(|(id, _)| id).collect()
     }
     /// When the next sign of life is due.
     pub(crate) fn next(&self) -> Option<Moment> {
@@ -160,6 +168,8 @@ pub(crate) struct Place {
     pub(crate) note: Arc<str>,
     /// A claim of it was not answered: it may arrive still.
     pub(crate) haunted: bool,
+    /// A claim of it may be on its way.
+    pub(crate) asked: bool,
     /// It is being given back: that its key goes is no news.
     pub(crate) leaving: bool,
 }
@@ -182,6 +192,7 @@ impl Place {
             who,
             note: note.clone(),
             haunted: false,
+            asked: false,
             leaving: false,
         }
     }

@@ -23,7 +23,7 @@ use std::{
 };
 use tokio::{
     runtime::{Handle, Id},
-    sync::{Notify, mpsc::UnboundedReceiver, watch},
+    sync::{Mutex as AsyncMutex, Notify, mpsc::UnboundedReceiver, watch},
     time::{sleep, timeout},
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -40,6 +40,8 @@ use tonic_prost::ProstCodec;
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// And for so long one member is, when there are others.
 const ONE_MEMBER: Duration = Duration::from_secs(2);
+/// A name with very many contenders is told in one answer.
+const LARGEST: usize = 64 << 20;
 /// So often a silent server is asked for a sign of life, while something is open.
 const LISTENS: Duration = Duration::from_secs(10);
 /// For so long an answer is waited for: longer than an election takes.
@@ -53,6 +55,7 @@ pub(crate) struct Link {
     login: Option<(String, String)>,
     /// What the server gave us for it.
     token: Mutex<Option<MetadataValue<Ascii>>>,
+    logs_in: AsyncMutex<()>,
     slots: Mutex<Vec<Slot>>,
     /// The member that is tried next.
     turn: AtomicUsize,
@@ -90,7 +93,7 @@ impl Conn {
     fn asked(&self) {
         let _ = self.silent.compare_exchange(0, BootClock.now().as_nanos(), Relaxed, Relaxed);
     }
-    fn heard(&self) {
+    pub(crate) fn heard(&self) {
         self.silent.store(0, Relaxed);
     }
 }
@@ -123,6 +126,7 @@ impl Link {
             endpoint: config.endpoint().into(),
             login: config.login.clone(),
             token: Mutex::default(),
+            logs_in: AsyncMutex::default(),
             slots: Mutex::default(),
             turn,
             last: AtomicUsize::new(0),
@@ -272,7 +276,12 @@ impl Link {
     /// What the server wants to see of our login.
     pub(crate) async fn login(&self, conn: &Conn) -> Result<Option<MetadataValue<Ascii>>, Fault> {
         let Some((name, password)) = &self.login else { return Ok(None) };
-        if let Some(token) = self.token().clone() {
+        if let Some(token) = self.known_login() {
+            return Ok(Some(token));
+        }
+        // One for all who have heard that the last one is over: a password costs the server much.
+        let _turn = self.logs_in.lock().await;
+        if let Some(token) = self.known_login() {
             return Ok(Some(token));
         }
         let ask = Authenticate { name: name.clone(), password: password.clone() };
@@ -282,8 +291,11 @@ impl Link {
         *self.token() = Some(token.clone());
         Ok(Some(token))
     }
+    pub(crate) fn known_login(&self) -> Option<MetadataValue<Ascii>> {
+        self.token().clone()
+    }
     /// It is not known any more: the next call logs in anew.
-    fn log_out(&self, used: Option<&MetadataValue<Ascii>>) {
+    pub(crate) fn log_out(&self, used: Option<&MetadataValue<Ascii>>) {
         let mut token = self.token();
         if token.as_ref() == used {
             *token = None;
@@ -311,7 +323,7 @@ impl Link {
         A: Message + Default + 'static,
     {
         let answer = within(limit, async {
-            let mut grpc = Grpc::new(conn.channel.clone());
+            let mut grpc = Grpc::new(conn.channel.clone()).max_decoding_message_size(LARGEST);
             grpc.ready().await.map_err(|e| Fault::Connect(said(&e)))?;
             let (request, codec) = (Self::request(ask, token), ProstCodec::<Q, A>::default());
             let answer = grpc.unary(request, PathAndQuery::from_static(path), codec).await?;
@@ -362,7 +374,7 @@ impl Link {
         let token = self.login(conn).await?;
         let used = token.clone();
         let stream = async {
-            let mut grpc = Grpc::new(conn.channel.clone());
+            let mut grpc = Grpc::new(conn.channel.clone()).max_decoding_message_size(LARGEST);
             grpc.ready().await.map_err(|e| Fault::Connect(said(&e)))?;
             let asks = Self::request(UnboundedReceiverStream::new(asks), token);
             let codec = ProstCodec::<Q, A>::default();
@@ -380,14 +392,11 @@ impl Link {
         }
         stream
     }
-    /// A stream does not know its login any more.
-    pub(crate) fn log_in_anew(&self) {
-        *self.token() = None;
-    }
     /// A stream ended so.
     pub(crate) fn ended(&self, conn: &Conn, fault: &Fault) {
         if fault.is_stale_login() {
-            self.log_in_anew();
+            // Whoever has logged in since is asked in vain once.
+            *self.token() = None;
         } else if fault.ends_connection() {
             self.give_up(conn);
         }

@@ -44,6 +44,10 @@ async fn kind_of(
     if let Some(name) = last {
         from = from.max(after(&shared.keys.room(kind, &name)));
     }
+    // No key is empty, and none may be asked for.
+    if from.is_empty() {
+        from.push(0);
+    }
     // Among the mutexes lie the others.
     let (others, rest) = shared.keys.others();
     let skips = kind == Kind::Mutex;

@@ -45,7 +45,7 @@ impl Raw {
         let told = |fault: Fault| link.tell("connect", &fault);
         let conn = link.soon(pending()).await.map_err(told)?;
         let token = link.login(&conn).await.map_err(told)?;
-        let term = Term { ttl: Duration::from_secs(600), seconds: 600 };
+        let term = Term { ttl: Duration::from_secs(600), seconds: 600, stays: false };
         let (keys, lease) = (Keys::new(&config.prefix, &config.namespace), Lease { id: 0, term, epoch: 0 });
         let mut raw = Self { channel: conn.channel.clone(), token, keys, lease };
         raw.lease(term).await.map_err(|status| told(status.into()))?;

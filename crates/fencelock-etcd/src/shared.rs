@@ -117,6 +117,16 @@ impl Shared {
             place.haunted = true;
         }
     }
+    /// Its claim is sent, or answered.
+    pub(crate) fn asks(&self, place: &Place, asked: bool) {
+        if let Some(place) = lock(&self.places).get_mut(&place.hold) {
+            place.asked = asked;
+        }
+    }
+    /// A claim of it may still arrive.
+    pub(crate) fn may_come(&self, place: &Place) -> bool {
+        self.found(place.hold).is_some_and(|place| place.haunted || place.asked)
+    }
     pub(crate) fn is_haunted(&self, place: &Place) -> bool {
         self.found(place.hold).is_some_and(|place| place.haunted)
     }

@@ -82,9 +82,11 @@ impl Shared {
     /// The size is used: it stays. What cannot be written now is written by the next one.
     pub(crate) async fn keep_size(&self, conn: &Conn, name: &Name, size: &KeyValue) {
         let hour = |lease: i64| lease & ((1 << BITS) - 1);
-        // One that is far ahead was put there by a clock that is wrong, and does not last for longer.
-        if (0..=1).contains(&(hour(size.lease) - hour(self.shelf_now()))) {
-            return;
+        // One that is ahead of our clock does not last for longer, but for long enough perhaps: two clocks would go on for ever.
+        match hour(size.lease) - hour(self.shelf_now()) {
+            0 => return,
+            1.. if self.left(conn, size.lease).await.ok().flatten().is_none_or(|left| left >= ENOUGH) => return,
+            _ => {}
         }
         if let Ok(shelf) = self.shelf(conn).await {
             let key = self.keys.size(name);

@@ -176,7 +176,7 @@ pub(crate) async fn run(link: &Link, inbox: &mut UnboundedReceiver<Order>) {
 /// Until the stream ends. `None`: it never began, or refuses what is asked.
 async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Open) -> Option<()> {
     let conn = link.here().await.ok()?;
-    let (asks, sent) = unbounded_channel();
+    let ((asks, sent), login) = (unbounded_channel(), link.known_login());
     for (id, (target, from, _)) in &open.0 {
         let _ = asks.send(create(*id, target, *from));
     }
@@ -188,13 +188,13 @@ async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Ope
                     let _ = asks.send(ask);
                 }
             }
-            message = stream.message() => match message {
+            message = stream.message() => match message.inspect(|_| conn.heard()) {
                 Ok(Some(Watched { id, canceled: true, compacted, .. })) => match open.0.contains_key(&id) {
                     true if compacted > 0 => open.end(id),
                     // The stream's login is not known any more, or may not read this. The server refuses a watch and leaves the
                     // stream open, where nobody would be told of the next one; some servers do not say which they refuse.
                     known if known || id < 0 => {
-                        link.log_in_anew();
+                        link.log_out(login.as_ref());
                         return None;
                     }
                     // We have ended it.

@@ -96,6 +96,37 @@ async fn a_writer_without_one_of_its_keys_is_none() {
     within("nothing is left", a.rw_lock("rw").write()).await.unwrap().release().await.unwrap();
 }
 
+/// What is given back leaves nothing, also where somebody has deleted its first key before anybody looked.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_of_what_was_half_deleted_leaves_nothing() {
+    let etcd = Etcd::start();
+    let (a, b) = (client(&etcd, 30 * SEC).await, client(&etcd, 30 * SEC).await);
+    let writer = a.rw_lock("rw").write().await.unwrap();
+    etcd.run(&["del", writer.place().unwrap()]);
+    assert!(writer.release().await.is_err(), "it was held no more");
+    within("free", b.rw_lock("rw").write()).await.unwrap().release().await.unwrap();
+    let guard = a.mutex("m").lock().await.unwrap();
+    etcd.run(&["del", guard.place().unwrap()]);
+    assert!(guard.release().await.is_err());
+    assert!(!etcd.run(&["get", "--prefix", "fencelock/%who/", "--keys-only"]).contains("/m/"));
+}
+
+/// The next one's job has to wait, however the first one's client ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn at_least_outlives_a_shutdown() {
+    let etcd = Etcd::start();
+    let (a, b) = (client(&etcd, 30 * SEC).await, client(&etcd, 30 * SEC).await);
+    let began = std::time::Instant::now();
+    let job = a.mutex("cron").ttl(4 * SEC).at_least(3 * SEC).lock().await.unwrap();
+    a.mutex("other").lock().await.unwrap().release().await.unwrap();
+    job.release().await.unwrap();
+    a.shutdown(10 * SEC).await.unwrap();
+    assert!(b.mutex("cron").try_lock().await.unwrap().is_err(), "it counts as held");
+    let next = within("its turn", b.mutex("cron").lock()).await.unwrap();
+    assert!(began.elapsed() >= 3 * SEC, "{:?}", began.elapsed());
+    next.release().await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_size_of_a_semaphore_is_kept() {
     let etcd = Etcd::start();

@@ -266,6 +266,13 @@ async fn names_do_not_meet() {
     for guard in guards {
         guard.release().await.unwrap();
     }
+    // Without a prefix the names are the keys.
+    let bare = built(EtcdEngine::from_url(&format!("{}?prefix=", etcd.url())).await.unwrap());
+    let guard = bare.mutex("raw").lock().await.unwrap();
+    assert!(guard.place().unwrap().starts_with("raw/"));
+    let listed = bare.list("", &fencelock_core::Page::default()).await.unwrap();
+    assert!(listed.items.iter().any(|status| status.name.as_str() == "raw"), "{listed:?}");
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,6 +8,9 @@ pub(crate) struct Header {
     pub(crate) cluster: u64,
     #[prost(int64, tag = "3")]
     pub(crate) revision: i64,
+    /// For so long, in elections, nobody else has led.
+    #[prost(uint64, tag = "4")]
+    pub(crate) term: u64,
 }
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct KeyValue {
@@ -179,6 +182,8 @@ pub(crate) struct LeaseId {
 /// Of a keep-alive; `ttl` 0: there is no such lease.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct LeaseKept {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
     #[prost(int64, tag = "3")]
