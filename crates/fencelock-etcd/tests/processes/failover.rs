@@ -1,5 +1,4 @@
 //! Leaders are killed while many contend.
-//! Planted to see it go red: nothing yet.
 use crate::scene::Scene;
 use fencelock_testkit::{
     Etcd,
