@@ -46,19 +46,25 @@ pub mod redis {
     pub use fencelock_redis::{Config, RedisEngine, Tls};
 }
 
+/// ZooKeeper.
+#[cfg(feature = "zookeeper")]
+pub mod zookeeper {
+    pub use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
+}
+
 /// The schemes that this version knows, and those of this build.
-const KNOWN: [(&str, bool); 6] = [
+const KNOWN: [(&str, bool); 7] = [
     ("sqlite", cfg!(feature = "sqlite")),
     ("redis", cfg!(feature = "redis")),
     ("rediss", cfg!(feature = "redis")),
     ("etcd", cfg!(feature = "etcd")),
     ("etcds", cfg!(feature = "etcd")),
+    ("zookeeper", cfg!(feature = "zookeeper")),
     ("memory", true),
 ];
 
 /// Connects to the engine of a URL: `sqlite:` (the user's default database), `sqlite:/path/locks.db`, `redis://host:6379`,
-/// `memory:`,
-/// `etcd://h1:2379,h2:2379`.
+/// `etcd://h1:2379,h2:2379`, `zookeeper://h1:2181,h2:2181/chroot`, `memory:`.
 ///
 /// # Errors
 /// `InvalidConfig` for the URL, `Unsupported` for an engine that is not built in, and what the engine says.
@@ -85,6 +91,8 @@ pub async fn connect(url: &str) -> Result<Client> {
         "redis" | "rediss" => Arc::new(fencelock_redis::RedisEngine::from_url(url).await?),
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Arc::new(fencelock_etcd::EtcdEngine::from_url(url).await?),
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => Arc::new(fencelock_zookeeper::ZooKeeperEngine::from_url(url).await?),
         other => return Err(unknown(other)),
     };
     Client::builder(engine).build()

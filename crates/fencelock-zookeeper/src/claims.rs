@@ -1,0 +1,248 @@
+//! Mutexes and read-write locks: a place in the order of all who contend, by the parent's counter.
+use crate::{
+    error::Fault,
+    link::{Session, found},
+    shared::{Place, Shared},
+    wire::{
+        node::{Child, LEASES, LOCKS, Node, Role, hold, last},
+        op::{Mode, Op, code},
+    },
+};
+use fencelock_core::{Claim, Holder, Kind};
+
+/// How an attempt stands.
+#[derive(Clone, Debug)]
+pub(crate) enum Turn {
+    /// It holds, with this token.
+    Granted(i64),
+    /// So many are before those whom it waits for.
+    Waits { ahead: u32, front: Front },
+    /// Its node is gone.
+    Gone,
+    OtherKind(Kind),
+    /// The semaphore has this size.
+    OtherSize(u32),
+}
+/// What a waiter hears of, and who holds.
+#[derive(Clone, Debug)]
+pub(crate) enum Front {
+    /// This one goes, who came just before.
+    Goes { node: String, holder: Option<String> },
+    /// A permit is given back, or the size changes: there were so many.
+    Frees { leases: String, taken: usize, path: String, size: u32, holder: Option<String> },
+}
+impl Front {
+    pub(crate) fn holder(&self) -> Option<&str> {
+        match self {
+            Self::Goes { holder, .. } | Self::Frees { holder, .. } => holder.as_deref(),
+        }
+    }
+}
+
+impl Shared {
+    /// Makes its node, and looks who is there: two commands, sent together.
+    ///
+    /// *Invariant:* the list follows our own create in the session's order, so it has every node that was made before ours and is still
+    /// there, whichever server answers. So whoever is the first in it is the first.
+    pub(crate) async fn enter(&self, place: &mut Place) -> Result<Turn, Fault> {
+        if place.claim.capacity().is_some() {
+            return self.enter_permits(place).await;
+        }
+        let (node, names) = loop {
+            let beginning = format!("{}/{}", place.room, self.paths.beginning(place.role(), place.hold));
+            place.open = true;
+            self.keep(place);
+            let made = self.link.ask(place.session, self.create(beginning, place.record.write(), Mode::EphemeralSequential));
+            let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
+            match made.created().await {
+                Ok((node, stat)) => {
+                    (place.node, place.made, place.open) = (Some(node.clone()), stat.created, false);
+                    self.keep(place);
+                    let (names, _) = listed.children().await?;
+                    break (node, names);
+                }
+                Err(fault) if fault.is_no_node() => {
+                    place.open = false;
+                    self.keep(place);
+                    self.make_room(&place.room).await?;
+                }
+                Err(fault) => {
+                    if !fault.may_pass() {
+                        place.open = false;
+                        self.keep(place);
+                    }
+                    return Err(fault);
+                }
+            }
+        };
+        self.stands(place, &node, &names).await
+    }
+    /// Looks again.
+    pub(crate) async fn look(&self, place: &mut Place, enters: bool) -> Result<Turn, Fault> {
+        if place.claim.capacity().is_some() {
+            return self.permit(place, enters).await;
+        }
+        let Some(node) = &place.node else { return Ok(Turn::Gone) };
+        let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
+        match found(listed.children().await)? {
+            Some((names, _)) => self.stands(place, node, &names).await,
+            None => Ok(Turn::Gone),
+        }
+    }
+    /// *Invariant (SAFETY K1):* whoever came before us in other words, or for another kind of lock, refuses us; whoever came after us
+    /// sees us.
+    async fn stands(&self, place: &Place, node: &str, names: &[String]) -> Result<Turn, Fault> {
+        let Some(own) = self.paths.contender(last(node)) else { return Err(Fault::Answer) };
+        let mut before: Vec<Node> = Vec::new();
+        let (mut there, mut rooms) = (false, Vec::new());
+        for name in names {
+            match self.paths.child(name) {
+                Child::Contender(node) if node.name == own.name => there = true,
+                Child::Contender(node) if node.is_before(&own) => {
+                    if node.role.kind() != own.role.kind() {
+                        return Ok(Turn::OtherKind(node.role.kind()));
+                    }
+                    if own.role != Role::Read || node.role == Role::Write {
+                        before.push(node);
+                    }
+                }
+                Child::Foreign(name) => return Err(Fault::Layout(format!("{}/{name}", place.path))),
+                Child::Cell => return Ok(Turn::OtherKind(Kind::Cell)),
+                Child::Locks => rooms.push(LOCKS),
+                Child::Leases => rooms.push(LEASES),
+                Child::Contender(_) | Child::Gone | Child::Other => {}
+            }
+        }
+        if !there {
+            return Ok(Turn::Gone);
+        }
+        // Where nobody is, there is no semaphore any more.
+        if self.any_in(place.session, &place.path, &rooms).await? {
+            return Ok(Turn::OtherKind(Kind::Semaphore));
+        }
+        // A difference that wraps is no order of all, so there is no sorting: the last is before nobody else.
+        let nearest = before.iter().find(|one| !before.iter().any(|other| one.is_before(other)));
+        let first = before.iter().find(|one| !before.iter().any(|other| other.is_before(one)));
+        let (Some(nearest), Some(first)) = (nearest, first) else { return Ok(Turn::Granted(place.made)) };
+        let path = |node: &Node| format!("{}/{}", place.room, node.name);
+        let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX).saturating_sub(1);
+        Ok(Turn::Waits { ahead, front: Front::Goes { node: path(nearest), holder: Some(path(first)) } })
+    }
+    pub(crate) async fn any_in(&self, session: Session, path: &str, rooms: &[&str]) -> Result<bool, Fault> {
+        let children = |room: &&str| Op::Children { path: format!("{path}/{room}"), watch: false };
+        let asked: Vec<_> = rooms.iter().map(|room| self.link.ask(session, children(room))).collect();
+        let mut any = false;
+        for asked in asked {
+            any |= found(asked.children().await)?.is_some_and(|(names, _)| !names.is_empty());
+        }
+        Ok(any)
+    }
+    /// What is known of whoever holds.
+    pub(crate) async fn holder_at(&self, session: Session, path: &str) -> Result<Option<Holder>, Fault> {
+        let known = found(self.link.ask(session, Op::Data { path: path.to_owned(), watch: false }).data().await)?;
+        let node = self.paths.contender(last(path));
+        Ok(known.zip(node).map(|((data, stat), node)| self.holder(&node, &data, &stat)))
+    }
+    /// What became of a command that makes a node and was not answered: its nodes, as they are now.
+    ///
+    /// *Invariant (SAFETY A2):* the leader refuses what the session had sent to a server that it has left, and a `sync` brings the one that
+    /// answers us to where the leader is. So what is not in the list after it was not made, and will not be. A node of another session
+    /// is none of ours, whatever its name (CURATOR-498, 604, 696).
+    pub(crate) async fn find(&self, place: &mut Place) -> Result<(), Fault> {
+        let mut rooms = vec![place.room.clone()];
+        if place.claim.capacity().is_some() {
+            rooms.push(format!("{}/{LEASES}", place.path));
+        }
+        let synced = self.link.ask(place.session, Op::Sync { path: place.path.clone() });
+        let ask = |room: &String| self.link.ask(place.session, Op::Children { path: room.clone(), watch: false });
+        let asked: Vec<_> = rooms.iter().map(ask).collect();
+        synced.done().await?;
+        let (mut node, mut permits, mut made) = (None, Vec::new(), 0);
+        for (room, asked) in rooms.iter().zip(asked) {
+            for name in found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default() {
+                let own = self.paths.contender(&name).filter(|one| hold(&one.id) == Some(place.hold));
+                let Some(own) = own else { continue };
+                let path = format!("{room}/{name}");
+                let stat = self.link.ask(place.session, Op::Exists { path: path.clone(), watch: false }).stat().await;
+                let stat = found(stat)?.filter(|stat| stat.owner == place.session.0);
+                if stat.is_none() {
+                    continue;
+                }
+                match own.role {
+                    Role::Permit => permits.push(path),
+                    _ => node = Some(path),
+                }
+                made = stat.map_or(made, |stat| stat.created);
+            }
+        }
+        (place.node, place.permits, place.made, place.open) = (node, permits, made, false);
+        self.keep(place);
+        Ok(())
+    }
+    /// Nothing is left of it afterwards. True: all that it was known to have was there still.
+    pub(crate) async fn leave(&self, place: &mut Place) -> Result<bool, Fault> {
+        if !self.link.is_open(place.session) {
+            return Ok(false);
+        }
+        if place.open {
+            match self.find(place).await {
+                Err(Fault::SessionOver) => return Ok(false),
+                end => end?,
+            }
+        }
+        let gone = |path: &String| Op::Delete { path: path.clone(), version: -1 };
+        let mut all: Vec<_> = place.nodes().map(gone).collect();
+        let end = match all.len() {
+            0 => return Ok(false),
+            1 => self.link.ask(place.session, all.remove(0)).done().await,
+            _ => match self.link.ask(place.session, Op::Multi(all)).all().await {
+                // Somebody has taken a part of it away: the rest goes, too.
+                Ok(Err((_, error))) if Fault::Refused(error).is_no_node() => return self.leave_each(place).await,
+                Ok(Err((_, error))) => Err(Fault::Refused(error)),
+                end => end.map(drop),
+            },
+        };
+        match end {
+            Ok(()) => Ok(true),
+            Err(fault) if fault.is_no_node() || fault == Fault::SessionOver => Ok(false),
+            Err(fault) => Err(fault),
+        }
+    }
+    async fn leave_each(&self, place: &Place) -> Result<bool, Fault> {
+        let gone = |path: &String| self.link.ask(place.session, Op::Delete { path: path.clone(), version: -1 });
+        let asked: Vec<_> = place.nodes().map(gone).collect();
+        for asked in asked {
+            match asked.done().await {
+                Err(fault) if !(fault.is_no_node() || fault == Fault::SessionOver) => return Err(fault),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+    /// A writer becomes a reader, in his own place in the order: everybody before him has gone, and whoever comes after him waits for
+    /// him, or reads beside him.
+    ///
+    /// False: the writer's node is not there.
+    pub(crate) async fn downgrade(&self, place: &mut Place) -> Result<bool, Fault> {
+        let Some((old, node)) = place.node.clone().and_then(|path| Some((path.clone(), self.paths.contender(last(&path))?))) else {
+            return Ok(false);
+        };
+        let new = format!("{}/{}", place.room, self.paths.downgraded(place.hold, node.number));
+        // Its token stays what it was, and the node's own number does not tell it any more.
+        place.record.token = Some(place.token);
+        let swap = Op::Multi(vec![
+            self.create(new.clone(), place.record.write(), Mode::Ephemeral),
+            Op::Delete { path: old, version: -1 },
+        ]);
+        match self.link.ask(place.session, swap).all().await {
+            Ok(Ok(_)) => {}
+            Ok(Err((0, error))) if error == code::NODE_EXISTS => {}
+            Ok(Err((_, error))) if Fault::Refused(error).is_no_node() => return Ok(false),
+            Ok(Err((_, error))) => return Err(Fault::Refused(error)),
+            Err(fault) => return Err(fault),
+        }
+        (place.node, place.claim) = (Some(new), Claim::Read);
+        self.keep(place);
+        Ok(true)
+    }
+}

@@ -1,0 +1,253 @@
+//! What a `zookeeper:` URL says.
+use crate::wire::{
+    node::{Dialect, escape},
+    op::Acl,
+};
+use fencelock_core::{Error, ErrorKind, Result, url::Url};
+use std::{fmt, str::FromStr, time::Duration};
+
+/// The keys of a URL.
+const KEYS: [&str; 5] = ["acl", "dialect", "namespace", "root", "ttl"];
+const MIN_TTL: Duration = Duration::from_millis(200);
+const MAX_TTL: Duration = Duration::from_secs(86_400);
+const PORT: u16 = 2181;
+
+/// How the engine is reached.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The servers: name or address, and port. Any of them will do.
+    pub hosts: Vec<(String, u16)>,
+    /// What all paths begin with, and peers do not say: the chroot of a connect string. Empty, or `/a/b`.
+    pub chroot: String,
+    /// User and password, by the scheme `digest`: nodes are ours alone then, and of those whom `acl` names. The password is never
+    /// shown.
+    pub login: Option<(String, String)>,
+    /// Who else may do everything with our nodes: `world` (all), or `digest:USER:HASH`.
+    pub acl: Vec<String>,
+    /// Where names lie: a peer takes our lock NAME at `ROOT/NAME`.
+    pub root: String,
+    /// Separates the names of applications that share a store: `/fencelock.SPACE` instead of `/fencelock`.
+    pub namespace: String,
+    /// In whose words nodes are named.
+    pub dialect: Dialect,
+    /// The session's timeout, as it is asked for. The server grants from 2 to 20 of its ticks, and what it grants counts.
+    pub ttl: Duration,
+}
+
+impl Config {
+    /// The servers, and the defaults.
+    pub fn new(hosts: Vec<(String, u16)>) -> Self {
+        Self {
+            hosts,
+            chroot: String::new(),
+            login: None,
+            acl: Vec::new(),
+            root: "/fencelock".to_owned(),
+            namespace: String::new(),
+            dialect: Dialect::default(),
+            ttl: Duration::from_secs(30),
+        }
+    }
+    /// Reads a URL: `zookeeper://user:password@h1:2181,h2:2181/chroot`.
+    ///
+    /// # Errors
+    /// `InvalidConfig` with the value, the place and the way out.
+    pub fn from_url(text: &str) -> Result<Self> {
+        let mut url = Url::parse(text)?;
+        if url.scheme() != "zookeeper" {
+            return Err(invalid(format!("{:?} is not this engine's", url.scheme())).hint("write zookeeper://HOST:2181"));
+        }
+        let hosts: Vec<_> = url.hosts().iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+        let mut config = Self::new(hosts);
+        url.path().trim_end_matches('/').clone_into(&mut config.chroot);
+        config.login = match (url.user(), url.password()) {
+            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
+            (None, None) => None,
+            _ => {
+                return Err(
+                    invalid("user and password belong together".into()).hint("write zookeeper://USER:PASSWORD@HOST")
+                );
+            }
+        };
+        if let Some(acl) = url.take("acl") {
+            config.acl = acl.split(',').map(str::to_owned).collect();
+        }
+        if let Some(root) = url.take("root") {
+            config.root = root;
+        }
+        if let Some(namespace) = url.take("namespace") {
+            config.namespace = namespace;
+        }
+        if let Some(dialect) = url.take("dialect") {
+            config.dialect = dialect.parse()?;
+        }
+        if let Some(ttl) = url.take_duration("ttl")? {
+            config.ttl = ttl;
+        }
+        url.finish(&KEYS)?;
+        config.check()?;
+        Ok(config)
+    }
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.hosts.is_empty() || self.hosts.iter().any(|(host, _)| host.is_empty()) {
+            return Err(invalid("a host is missing".into()).hint("write zookeeper://HOST:2181"));
+        }
+        for (what, path) in [("chroot", &self.chroot), ("root", &self.root)] {
+            let is_path = path.starts_with('/') && path.len() > 1 && path[1..].split('/').all(is_part);
+            if !(is_path || (what == "chroot" && path.is_empty())) || path.len() > 512 {
+                return Err(invalid(format!("{path:?} is no path"))
+                    .with("key", what)
+                    .hint("write /a/b, without . and .. and control characters, of at most 512 bytes"));
+            }
+        }
+        if format!("{}{}", self.chroot, self.root).starts_with("/zookeeper") {
+            return Err(invalid("the server keeps /zookeeper for itself".into()).hint("take another root"));
+        }
+        if self.namespace.len() > 512 || self.namespace.contains('\0') {
+            return Err(invalid("the namespace is too long, or holds a NUL".into()).hint("use at most 512 bytes"));
+        }
+        if let Some((user, _)) = &self.login
+            && user.contains(':')
+        {
+            return Err(invalid(format!("the user {user:?} holds a colon")).hint("the scheme digest has none"));
+        }
+        for acl in &self.acl {
+            parse_acl(acl)?;
+        }
+        if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
+            let range = format!("take {MIN_TTL:?} to {MAX_TTL:?}; the server grants what it allows");
+            return Err(invalid(format!("a ttl of {:?} cannot be used", self.ttl)).with("key", "ttl").hint(range));
+        }
+        Ok(())
+    }
+    /// Whose our nodes are.
+    pub(crate) fn acls(&self) -> Result<Vec<Acl>> {
+        let mut all = Vec::new();
+        for acl in &self.acl {
+            all.push(parse_acl(acl)?);
+        }
+        let of = |scheme: &str, id: &str| Acl { scheme: scheme.to_owned(), id: id.to_owned() };
+        match &self.login {
+            // Whoever made it.
+            Some(_) if !all.iter().any(|acl| acl.scheme == "world") => all.insert(0, of("auth", "")),
+            None if all.is_empty() => all.push(of("world", "anyone")),
+            _ => {}
+        }
+        Ok(all)
+    }
+    /// Where names lie.
+    pub(crate) fn base(&self) -> String {
+        let mut base = format!("{}{}", self.chroot, self.root);
+        if !self.namespace.is_empty() {
+            base.push('.');
+            escape(&self.namespace, &mut base);
+        }
+        base
+    }
+    /// For people; without secrets.
+    pub(crate) fn endpoint(&self) -> String {
+        let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{}:{port}", bracketed(host))).collect();
+        format!("zookeeper://{}{}", hosts.join(","), self.chroot)
+    }
+    /// The URL that leads to the same locks; `None` when it would show the password.
+    pub(crate) fn url(&self) -> Option<String> {
+        if self.login.is_some() {
+            return None;
+        }
+        let mut url = format!("{}?root={}&dialect={}", self.endpoint(), encode(&self.root), self.dialect);
+        if !self.namespace.is_empty() {
+            url.push_str(&format!("&namespace={}", encode(&self.namespace)));
+        }
+        if !self.acl.is_empty() {
+            url.push_str(&format!("&acl={}", encode(&self.acl.join(","))));
+        }
+        Some(url)
+    }
+}
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Config({})", self.endpoint())
+    }
+}
+impl FromStr for Dialect {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Self> {
+        match text {
+            "curator" => Ok(Self::Curator),
+            "kazoo" => Ok(Self::Kazoo),
+            other => Err(invalid(format!("{other:?} is no dialect")).with("key", "dialect").hint("curator, or kazoo")),
+        }
+    }
+}
+fn parse_acl(text: &str) -> Result<Acl> {
+    let of = |scheme: &str, id: &str| Ok(Acl { scheme: scheme.to_owned(), id: id.to_owned() });
+    match text.split_once(':') {
+        None if text == "world" => of("world", "anyone"),
+        Some(("digest", id)) if id.contains(':') => of("digest", id),
+        // A password may stand in it.
+        _ => Err(invalid("an ACL is not understood".into()).with("key", "acl").hint("world, or digest:USER:HASH")),
+    }
+}
+/// What ZooKeeper allows between two slashes.
+fn is_part(part: &str) -> bool {
+    let odd = |c: char| c.is_control() || matches!(c, '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..='\u{FFFF}');
+    !part.is_empty() && part != "." && part != ".." && !part.contains(odd)
+}
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidConfig, "connect", message)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see them go red: the password in `Debug`.
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let config = Config::from_url("zookeeper://ann:s%40d@h1,[::1]:7000/apps/a?root=/x&ttl=10s&dialect=kazoo").unwrap();
+        assert_eq!(config.hosts, [("h1".to_owned(), 2181), ("::1".to_owned(), 7000)]);
+        assert_eq!(config.login, Some(("ann".to_owned(), "s@d".to_owned())));
+        assert_eq!((config.base().as_str(), config.ttl.as_secs(), config.dialect), ("/apps/a/x", 10, Dialect::Kazoo));
+        assert!(!format!("{config:?}").contains("s@d") && config.url().is_none());
+        assert_eq!(config.acls().unwrap()[0].scheme, "auth");
+        let plain = Config::from_url("zookeeper://h?namespace=n%26/x&acl=digest:a:b").unwrap();
+        assert_eq!(plain.base(), "/fencelock.n&%2Fx");
+        assert_eq!(Config::from_url(&plain.url().unwrap()).unwrap(), plain);
+        assert_eq!(Config::from_url("zookeeper://h").unwrap().acls().unwrap()[0].scheme, "world");
+    }
+    #[test]
+    fn what_cannot_be_used_is_told() {
+        for (url, says) in [
+            ("zookeeper:", "a host is missing"),
+            ("zookeeper://h/a//b", "is no path"),
+            ("zookeeper://h/a/../b", "is no path"),
+            ("zookeeper://h?root=", "is no path"),
+            ("zookeeper://h?root=x", "is no path"),
+            ("zookeeper://h?root=/zookeeper", "for itself"),
+            ("zookeeper://h?tll=3s", "did you mean \"ttl\"?"),
+            ("zookeeper://h?ttl=1ms", "200ms"),
+            ("zookeeper://h?dialect=java", "curator, or kazoo"),
+            ("zookeeper://h?acl=ip:1.2.3.4", "world, or digest"),
+            ("zookeeper://ann@h", "belong together"),
+            ("zookeeper://a%3Ab:c@h", "holds a colon"),
+            ("http://h", "is not this engine's"),
+        ] {
+            let error = Config::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! The engine's own background: it carries the session, does what callers ask where the session is, and watches what is held.
+use crate::{
+    error::Fault,
+    link::{Session, Wire, Word, found, heard},
+    shared::{Place, Shared},
+    wire::{
+        node::Child,
+        op::{Happened, Op},
+    },
+};
+use fencelock_core::{BootClock, Clock, Event, LossReason};
+use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
+use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet, time::sleep};
+
+/// Those who come to a lock that is held are looked at this often at most.
+const BREATH: Duration = Duration::from_millis(250);
+
+/// What somebody wants done here.
+pub(crate) type Job = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Returns when the session was closed.
+pub(crate) async fn run(shared: &Arc<Shared>, wire: &mut Wire, jobs: &mut UnboundedReceiver<Job>) {
+    tokio::select! {
+        () = wire.serve(&shared.link) => {}
+        () = work(shared, jobs) => {}
+        () = bury(shared) => {}
+    }
+}
+async fn work(shared: &Arc<Shared>, jobs: &mut UnboundedReceiver<Job>) {
+    let mut tasks = JoinSet::new();
+    loop {
+        let settles = shared.next_settled().map(|at| BootClock.now().until(at));
+        tokio::select! {
+            biased;
+            job = jobs.recv() => match job {
+                Some(job) => drop(tasks.spawn(job)),
+                None => return pending().await,
+            },
+            () = sleep(settles.unwrap_or_default()), if settles.is_some() => {
+                for place in shared.settled(BootClock.now()) {
+                    tasks.spawn(guard(shared.clone(), place));
+                }
+            }
+            () = shared.settles.notified() => {}
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+        }
+    }
+}
+/// What was written in a session that is over is forgotten.
+async fn bury(shared: &Shared) {
+    let mut last = Session(0);
+    loop {
+        shared.link.after(last).await;
+        if let Ok(now) = shared.link.session(pending()).await {
+            if last.0 != 0 && last != now {
+                shared.over(last);
+            }
+            last = now;
+        }
+    }
+}
+
+/// How a hold is found.
+enum Looked {
+    /// Alone, or beside those who may be there: word will come when that changes.
+    Well(Vec<Word>),
+    /// Somebody is there who does not mind us, or is on his way out again.
+    Beside,
+    Gone,
+}
+/// Tells when this hold is taken away, or somebody has got in beside it; for as long as it is held (SAFETY G6).
+async fn guard(shared: Arc<Shared>, place: Place) {
+    let ends = place.most.map(|most| place.since + most);
+    let held = || shared.found(place.hold).filter(|place| !place.leaving);
+    let mut beside = false;
+    while let Some(mut place) = held() {
+        let watch = async {
+            let looked = look(&shared, &place).await;
+            match looked {
+                // Whoever comes and goes is not looked at one by one.
+                Ok(Looked::Well(mut words)) => {
+                    if heard(&mut words).await != Some(Happened::Deleted) {
+                        sleep(BREATH).await;
+                    }
+                    return Ok(None);
+                }
+                Err(_) => sleep(Duration::from_secs(1)).await,
+                Ok(Looked::Beside) if !beside => sleep(BREATH).await,
+                Ok(Looked::Beside | Looked::Gone) => {}
+            }
+            looked.map(Some)
+        };
+        let looked = tokio::select! {
+            looked = watch => looked,
+            // Core has told its loss. The session, which lives on for other holds, does not end it.
+            () = sleep(ends.map_or(Duration::MAX, |ends| BootClock.now().until(ends))), if ends.is_some() => {
+                if shared.leave(&mut place).await.is_ok() {
+                    return shared.forget(place.hold);
+                }
+                sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+        };
+        if !shared.link.is_open(place.session) {
+            return;
+        }
+        let lost = matches!(looked, Ok(Some(Looked::Gone))) || (beside && matches!(looked, Ok(Some(Looked::Beside))));
+        beside = matches!(looked, Ok(Some(Looked::Beside)));
+        // It may have been given back meanwhile, or become a reader.
+        if lost && held().is_some_and(|now| now.node == place.node) {
+            return shared.report(Event::Lost { hold: place.hold, reason: LossReason::TakenOver });
+        }
+    }
+}
+async fn look(shared: &Shared, place: &Place) -> Result<Looked, Fault> {
+    let watch = |path: &String| shared.link.watch(Op::Data { path: path.clone(), watch: true });
+    let own: Vec<_> = place.nodes().map(watch).collect();
+    let queues = place.claim.capacity().is_none();
+    let others = queues.then(|| shared.link.watch(Op::Children { path: place.room.clone(), watch: true }));
+    let mut words = Vec::new();
+    for (asked, word) in own {
+        if found(asked.data().await)?.is_none() {
+            return Ok(Looked::Gone);
+        }
+        words.push(word);
+    }
+    if let Some((asked, word)) = others {
+        let names = found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default();
+        let beside = |name: &String| match shared.paths.child(name) {
+            Child::Foreign(_) => true,
+            Child::Contender(node) => node.role.kind() != place.role().kind(),
+            _ => false,
+        };
+        if names.iter().any(beside) {
+            return Ok(Looked::Beside);
+        }
+        words.push(word);
+    }
+    Ok(Looked::Well(words))
+}

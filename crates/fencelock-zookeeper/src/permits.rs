@@ -1,0 +1,184 @@
+//! Semaphores, in the tree of Curator's `InterProcessSemaphoreV2`: below `locks` they queue, below `leases` they hold.
+use crate::{
+    claims::{Front, Turn},
+    error::Fault,
+    link::found,
+    shared::{Place, Shared},
+    wire::{
+        node::{Child, LEASES, LOCKS, Node, Role, last},
+        op::{Mode, Op, code},
+    },
+};
+use fencelock_core::{Claim, Kind, Name};
+
+/// How a change of size ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Resized {
+    Done,
+    OtherKind(Kind),
+    OtherSize(u32),
+}
+
+impl Shared {
+    /// Takes a place in the queue, and what is free.
+    pub(crate) async fn enter_permits(&self, place: &mut Place) -> Result<Turn, Fault> {
+        loop {
+            let beginning = format!("{}/{}", place.room, self.paths.beginning(Role::Mutex, place.hold));
+            place.open = true;
+            self.keep(place);
+            let made = self.create(beginning, place.record.write(), Mode::EphemeralSequential);
+            match self.link.ask(place.session, made).created().await {
+                Ok((node, _)) => {
+                    (place.node, place.open) = (Some(node), false);
+                    self.keep(place);
+                    return self.permit(place, true).await;
+                }
+                Err(fault) if fault.is_no_node() => {
+                    place.open = false;
+                    self.keep(place);
+                    self.make_room(&place.room).await?;
+                }
+                Err(fault) => {
+                    if !fault.may_pass() {
+                        place.open = false;
+                        self.keep(place);
+                    }
+                    return Err(fault);
+                }
+            }
+        }
+    }
+    /// Whoever is the first below `locks` takes permits, and nobody else: so what he counts can only become less.
+    ///
+    /// *Invariant:* he counts before he takes, and takes all in the transaction that ends his place in the queue. Those of other programs
+    /// take before they count, in the same order, and give back.
+    pub(crate) async fn permit(&self, place: &mut Place, enters: bool) -> Result<Turn, Fault> {
+        // They were made by one transaction, which is the token.
+        if !place.permits.is_empty() {
+            return Ok(Turn::Granted(place.made));
+        }
+        let (Some(node), Claim::Permits { take, of }) = (place.node.clone(), place.claim) else {
+            return Ok(Turn::Gone);
+        };
+        let leases = format!("{}/{LEASES}", place.path);
+        let children = |path: &str| self.link.ask(place.session, Op::Children { path: path.to_owned(), watch: false });
+        loop {
+            let (queue, held, all) = (children(&place.room), children(&leases), children(&place.path));
+            let sized = self.link.ask(place.session, Op::Data { path: place.path.clone(), watch: false });
+            let queue = found(queue.children().await)?.map(|(names, _)| names).unwrap_or_default();
+            let held = found(held.children().await)?.map(|(names, _)| names);
+            let all = found(all.children().await)?.map(|(names, _)| names).unwrap_or_default();
+            let Some((data, stat)) = found(sized.data().await)? else { return Ok(Turn::Gone) };
+            if !queue.iter().any(|name| name == last(&node)) {
+                return Ok(Turn::Gone);
+            }
+            // Whoever comes later in other words sees us.
+            if enters && let Some(kind) = self.other_kind(&place.path, &all)? {
+                return Ok(Turn::OtherKind(kind));
+            }
+            let size = match parse(&data) {
+                Some(size) => size,
+                None => {
+                    let data = of.to_string().into_bytes();
+                    let set = Op::SetData { path: place.path.clone(), data, version: stat.version };
+                    match self.link.ask(place.session, set).stat().await {
+                        Ok(_) => of,
+                        Err(fault) if fault.is(code::BAD_VERSION) || fault.is_no_node() => continue,
+                        Err(fault) => return Err(fault),
+                    }
+                }
+            };
+            if (enters && size != of) || take > size {
+                return Ok(Turn::OtherSize(size));
+            }
+            let first = held.iter().flatten().next().map(|name| format!("{leases}/{name}"));
+            let Some(own) = self.paths.contender(last(&node)) else { return Err(Fault::Answer) };
+            let before: Vec<Node> = queue.iter().filter_map(|name| self.paths.contender(name)).filter(|one| one.is_before(&own)).collect();
+            if let Some(nearest) = before.iter().find(|one| !before.iter().any(|other| one.is_before(other))) {
+                let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX);
+                let front = Front::Goes { node: format!("{}/{}", place.room, nearest.name), holder: first };
+                return Ok(Turn::Waits { ahead, front });
+            }
+            let taken = held.as_ref().map_or(0, Vec::len);
+            if u64::try_from(taken).unwrap_or(u64::MAX).saturating_add(u64::from(take)) > u64::from(size) {
+                let front = Front::Frees { leases, taken, path: place.path.clone(), size, holder: first };
+                return Ok(Turn::Waits { ahead: 0, front });
+            }
+            let beginning = format!("{leases}/{}", self.paths.beginning(Role::Permit, place.hold));
+            // Who it is stands in the first: a transaction has a megabyte.
+            let data = |n| if n == 0 { place.record.write() } else { Vec::new() };
+            let mut ops: Vec<_> =
+                (0..take).map(|n| self.create(beginning.clone(), data(n), Mode::EphemeralSequential)).collect();
+            ops.push(Op::Delete { path: node.clone(), version: -1 });
+            place.open = true;
+            self.keep(place);
+            match self.link.ask(place.session, Op::Multi(ops)).all().await {
+                Ok(Ok((zxid, made))) => {
+                    (place.node, place.permits, place.open) = (None, made, false);
+                    self.keep(place);
+                    return Ok(Turn::Granted(zxid));
+                }
+                Ok(Err((which, error))) => {
+                    place.open = false;
+                    self.keep(place);
+                    if !Fault::Refused(error).is_no_node() {
+                        return Err(Fault::Refused(error));
+                    }
+                    if which == usize::try_from(take).unwrap_or(usize::MAX) {
+                        return Ok(Turn::Gone);
+                    }
+                    // Only when it is used at once: one that never was does not go by itself.
+                    self.make_room(&leases).await?;
+                }
+                Err(fault) => {
+                    if !fault.may_pass() {
+                        place.open = false;
+                        self.keep(place);
+                    }
+                    return Err(fault);
+                }
+            }
+        }
+    }
+    /// Of which kind the contenders are that lie at the name itself.
+    pub(crate) fn other_kind(&self, path: &str, names: &[String]) -> Result<Option<Kind>, Fault> {
+        for name in names {
+            match self.paths.child(name) {
+                Child::Contender(node) => return Ok(Some(node.role.kind())),
+                Child::Cell => return Ok(Some(Kind::Cell)),
+                Child::Foreign(name) => return Err(Fault::Layout(format!("{path}/{name}"))),
+                Child::Locks | Child::Leases | Child::Gone | Child::Other => {}
+            }
+        }
+        Ok(None)
+    }
+    pub(crate) async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<Resized, Fault> {
+        let path = self.paths.of(name);
+        loop {
+            let all = self.link.look(Op::Children { path: path.clone(), watch: false });
+            let sized = self.link.look(Op::Data { path: path.clone(), watch: false });
+            let (all, sized) = (found(all.children().await)?, found(sized.data().await)?);
+            let (Some((all, _)), Some((data, stat))) = (all, sized) else {
+                self.make_room(&format!("{path}/{LOCKS}")).await?;
+                continue;
+            };
+            if let Some(kind) = self.other_kind(&path, &all)? {
+                return Ok(Resized::OtherKind(kind));
+            }
+            match parse(&data) {
+                Some(size) if size == to => return Ok(Resized::Done),
+                Some(size) if size != from => return Ok(Resized::OtherSize(size)),
+                _ => {}
+            }
+            let set = Op::SetData { path: path.clone(), data: to.to_string().into_bytes(), version: stat.version };
+            match self.link.look(set).stat().await {
+                Ok(_) => return Ok(Resized::Done),
+                Err(fault) if fault.is(code::BAD_VERSION) || fault.is_no_node() => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+}
+pub(crate) fn parse(data: &[u8]) -> Option<u32> {
+    std::str::from_utf8(data).ok()?.parse().ok()
+}

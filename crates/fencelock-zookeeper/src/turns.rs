@@ -1,0 +1,192 @@
+//! An attempt, from its first command to its end. It runs on the keeper, where the session is.
+use crate::{
+    claims::{Front, Turn},
+    error::Fault,
+    link::{CONNECT_TIMEOUT, PATIENCE, Word, found, heard},
+    shared::{Place, Shared},
+    wire::op::Op,
+};
+use fencelock_core::{BootClock, Busy, Clock, Error, Outcome, Request, Result};
+use std::{sync::Arc, time::Duration};
+use tokio::time::sleep;
+
+/// Without word for so long a waiter looks: word may have been lost.
+const REST: Duration = Duration::from_secs(30);
+const LEAST: Duration = Duration::from_millis(10);
+const MOST: Duration = Duration::from_millis(250);
+
+/// Claims, and waits if the request says so.
+pub(crate) async fn acquire(shared: Arc<Shared>, request: Request) -> Result<Outcome> {
+    let told = |fault: Fault| shared.link.tell("lock", &fault);
+    let session = shared.link.session(request.stopped()).await.map_err(told)?;
+    let mut place = shared.found(request.hold()).unwrap_or_else(|| shared.place(&request, session));
+    let (limit, mut pause, mut queued) = (BootClock.now() + CONNECT_TIMEOUT, LEAST, None::<Busy>);
+    let mut turn = match enter(&shared, &request, &mut place, limit).await {
+        Ok(Some(turn)) => turn,
+        Ok(None) => return Ok(Outcome::Busy(Busy::default())),
+        Err(Fault::SessionOver) => return Ok(displaced(&shared, &place)),
+        Err(fault) if fault.may_pass() => return Err(told(fault)),
+        Err(fault) => {
+            shared.nothing_of(&mut place).await.map_err(told)?;
+            return Err(told(fault));
+        }
+    };
+    loop {
+        match turn {
+            Turn::Granted(token) => return shared.granted(&mut place, token).map(Outcome::Granted).map_err(told),
+            Turn::Gone => {
+                shared.nothing_of(&mut place).await.map_err(told)?;
+                return Ok(Outcome::Displaced);
+            }
+            Turn::OtherKind(kind) => {
+                shared.nothing_of(&mut place).await.map_err(told)?;
+                return Err(request.other_kind(kind));
+            }
+            Turn::OtherSize(size) => {
+                shared.nothing_of(&mut place).await.map_err(told)?;
+                // Who waits asks anew, and is told then.
+                return if queued.is_some() { Ok(Outcome::Displaced) } else { Err(request.other_capacity(size)) };
+            }
+            Turn::Waits { ahead, front } if !request.wait() => {
+                let holder = match front.holder() {
+                    Some(holder) => shared.holder_at(place.session, holder).await.unwrap_or_default(),
+                    None => None,
+                };
+                shared.nothing_of(&mut place).await.map_err(told)?;
+                return Ok(Outcome::Busy(Busy::new(holder, Some(ahead))));
+            }
+            Turn::Waits { ahead, front } => {
+                let goes_on = async {
+                    let (mut words, news) = listen(&shared, &front).await?;
+                    if queued.as_ref().is_none_or(|busy| busy.ahead != Some(ahead)) {
+                        let holder = match front.holder() {
+                            Some(holder) => shared.holder_at(place.session, holder).await?,
+                            None => None,
+                        };
+                        let busy = Busy::new(holder, Some(ahead));
+                        request.queued(busy.clone());
+                        queued = Some(busy);
+                    }
+                    if !news {
+                        tokio::select! {
+                            _ = heard(&mut words) => {}
+                            () = sleep(REST) => {}
+                        }
+                    }
+                    shared.look(&mut place, false).await
+                };
+                let next = tokio::select! {
+                    biased;
+                    next = goes_on => next,
+                    // Whoever stops takes back what it may have been granted.
+                    () = request.stopped() => return Ok(Outcome::Busy(queued.unwrap_or_default())),
+                };
+                turn = match next {
+                    Ok(next) => {
+                        pause = LEAST;
+                        next
+                    }
+                    Err(Fault::SessionOver) => return Ok(displaced(&shared, &place)),
+                    // An outage is survived, until the caller's limit (SAFETY E8).
+                    Err(fault) if fault.may_pass() => {
+                        tokio::select! {
+                            biased;
+                            () = request.stopped() => return Ok(Outcome::Busy(queued.unwrap_or_default())),
+                            () = sleep(pause + Duration::from_millis(fastrand::u64(0..10))) => {}
+                        }
+                        pause = (pause * 2).min(MOST);
+                        match settle(&shared, &mut place).await {
+                            Ok(Some(settled)) => settled,
+                            Err(Fault::SessionOver) => return Ok(displaced(&shared, &place)),
+                            _ => Turn::Waits { ahead, front },
+                        }
+                    }
+                    Err(fault) => {
+                        shared.nothing_of(&mut place).await.map_err(told)?;
+                        return Err(told(fault));
+                    }
+                };
+            }
+        }
+    }
+}
+/// A place in the queue, or what is known of the one that it has. `None`: it was stopped before.
+async fn enter(
+    shared: &Shared,
+    request: &Request,
+    place: &mut Place,
+    limit: fencelock_core::Moment,
+) -> std::result::Result<Option<Turn>, Fault> {
+    let mut pause = LEAST;
+    loop {
+        // What ends it is the session's order; core wants to know when to look for the last time.
+        if request.open(BootClock.now(), PATIENCE).is_none() {
+            return Ok(None);
+        }
+        let turn = if place.nodes().next().is_some() { shared.look(place, true).await } else { shared.enter(place).await };
+        let fault = match turn {
+            Err(fault) if fault.may_pass() && fault != Fault::SessionOver => fault,
+            end => return end.map(Some),
+        };
+        loop {
+            if request.is_stopped() || BootClock.now() >= limit {
+                return Err(shared.link.trouble().unwrap_or(fault));
+            }
+            tokio::select! {
+                biased;
+                () = request.stopped() => return Err(fault),
+                () = sleep(pause) => {}
+            }
+            pause = (pause * 2).min(MOST);
+            match settle(shared, place).await {
+                Ok(Some(turn)) => return Ok(Some(turn)),
+                Ok(None) => break,
+                Err(fault) if fault.may_pass() && fault != Fault::SessionOver => {}
+                Err(fault) => return Err(fault),
+            }
+        }
+    }
+}
+/// What became of a command that was not answered. `Some`: it was granted.
+async fn settle(shared: &Shared, place: &mut Place) -> std::result::Result<Option<Turn>, Fault> {
+    if place.open {
+        shared.find(place).await?;
+    }
+    Ok((!place.permits.is_empty()).then_some(Turn::Granted(place.made)))
+}
+fn displaced(shared: &Shared, place: &Place) -> Outcome {
+    shared.forget(place.hold);
+    Outcome::Displaced
+}
+/// From now on it is told. True: it has happened already.
+async fn listen(shared: &Shared, front: &Front) -> std::result::Result<(Vec<Word>, bool), Fault> {
+    match front {
+        Front::Goes { node, .. } => {
+            let (asked, word) = shared.link.watch(Op::Data { path: node.clone(), watch: true });
+            let news = found(asked.data().await)?.is_none();
+            Ok((vec![word], news))
+        }
+        Front::Frees { leases, taken, path, size, .. } => {
+            let (held, freed) = shared.link.watch(Op::Children { path: leases.clone(), watch: true });
+            let (sized, resized) = shared.link.watch(Op::Data { path: path.clone(), watch: true });
+            let now = found(held.children().await)?.map_or(0, |(names, _)| names.len());
+            let (data, _) = found(sized.data().await)?.unwrap_or_default();
+            Ok((vec![freed, resized], now != *taken || crate::permits::parse(&data) != Some(*size)))
+        }
+    }
+}
+impl Shared {
+    /// Core takes a refusal for nothing left behind.
+    async fn nothing_of(&self, place: &mut Place) -> std::result::Result<(), Fault> {
+        self.leave(place).await?;
+        self.forget(place.hold);
+        Ok(())
+    }
+    pub(crate) async fn withdraw(&self, mut place: Place) -> std::result::Result<(), Fault> {
+        self.nothing_of(&mut place).await
+    }
+}
+/// What a caller is told when the background that worked for him is gone.
+pub(crate) fn gone() -> Error {
+    Error::new(fencelock_core::ErrorKind::Ambiguous, "lock", "the engine's background was begun anew").hint("try again")
+}
