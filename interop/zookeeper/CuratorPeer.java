@@ -345,6 +345,7 @@ public final class CuratorPeer {
     private final class Latch implements Claim {
         private final String path;
         private final LeaderLatch latch;
+        private String node;
 
         Latch(String path, String id) {
             this.path = path;
@@ -354,14 +355,15 @@ public final class CuratorPeer {
         @Override
         public String acquire(long millis) throws Exception {
             latch.start();
-            if (latch.await(millis, TimeUnit.MILLISECONDS)) return latch.getOurPath();
+            if (latch.await(millis, TimeUnit.MILLISECONDS)) return node = latch.getOurPath();
             close();
             return null;
         }
 
         @Override
         public void release() throws Exception {
-            boolean led = latch.hasLeadership();
+            // It queues again by itself after a loss, and may lead again.
+            boolean led = latch.hasLeadership() && node.equals(latch.getOurPath());
             close();
             if (!led) throw new IllegalStateException("leadership was lost");
         }

@@ -9,14 +9,20 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-/// Command, and the Debian packages that bring it.
+/// Command, or file, and the Debian packages that bring it.
 const NEEDED: &[(&str, &[&str])] = &[
+    ("/usr/share/java/curator-recipes.jar", &["libcurator-recipes-java"]),
+    ("/usr/share/java/slf4j-simple.jar", &["libslf4j-java"]),
+    ("/usr/share/java/zookeeper.jar", &["libzookeeper-java"]),
     ("bash", &["bash"]),
     ("cc", &["gcc", "libc6-dev"]),
     ("etcd", &["etcd-server"]),
     ("etcdctl", &["etcd-client"]),
+    ("java", &["default-jre-headless"]),
+    ("javac", &["default-jdk-headless"]),
     ("less", &["less"]),
     ("pgrep", &["procps"]),
+    ("pip3", &["python3-pip"]),
     ("ps", &["procps"]),
     ("redis-server", &["redis-server"]),
     ("setpriv", &["util-linux"]),
@@ -51,7 +57,7 @@ pub(crate) fn ensure() -> Result<(), String> {
     run(apt(sudo).arg("update"))?;
     run(install(sudo).args(&packages))?;
     let still: Vec<&str> = self::missing(&path).iter().map(|(command, _)| *command).collect();
-    if still.is_empty() { Ok(()) } else { Err(format!("installed, but not in PATH: {}", still.join(", "))) }
+    if still.is_empty() { Ok(()) } else { Err(format!("installed, but not found: {}", still.join(", "))) }
 }
 
 /// `env` behind sudo, since sudo drops variables; the lock timeout because a new machine often runs its own updates.
@@ -90,6 +96,9 @@ fn missing(path: &OsStr) -> Vec<&'static (&'static str, &'static [&'static str])
 }
 
 pub(crate) fn finds(path: &OsStr, command: &str) -> bool {
+    if command.starts_with('/') {
+        return Path::new(command).is_file();
+    }
     env::split_paths(path).any(|directory| is_executable(&directory.join(command)))
 }
 
@@ -111,7 +120,9 @@ mod tests {
     }
 
     #[test]
-    fn with_an_empty_path_everything_is_missing() {
-        assert_eq!(missing(OsStr::new("/nowhere")).len(), NEEDED.len());
+    fn with_an_empty_path_every_command_is_missing() {
+        let commands = NEEDED.iter().filter(|(command, _)| !command.starts_with('/')).count();
+        assert!(missing(OsStr::new("/nowhere")).len() >= commands);
+        assert!(finds(OsStr::new(""), "/etc/passwd") && !finds(OsStr::new(""), "/etc"));
     }
 }

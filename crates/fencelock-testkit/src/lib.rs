@@ -2,15 +2,21 @@
 //! test is killed. And [`processes`], for tests between several of them.
 mod clock;
 mod etcd;
+mod peer;
 mod pki;
 mod process;
 pub mod processes;
 mod redis;
 mod steady;
+mod zookeeper;
+mod zookeeper_shell;
 
 pub use clock::WallClock;
 pub use etcd::{Etcd, EtcdOptions, EtcdTls};
+pub use peer::Peer;
 pub use pki::Pki;
 pub use process::{Folder, free_port};
 pub use redis::{Redis, RedisOptions};
 pub use steady::on_a_steady_machine;
+pub use zookeeper::{ZooKeeper, ZooKeeperOptions, ZooKeeperTls};
+pub use zookeeper_shell::ZooKeeperShell;

@@ -16,7 +16,10 @@ pub(crate) enum Turn {
     /// It holds, with this token.
     Granted(i64),
     /// So many are before those whom it waits for.
-    Waits { ahead: u32, front: Front },
+    Waits {
+        ahead: u32,
+        front: Front,
+    },
     /// Its node is gone.
     Gone,
     OtherKind(Kind),
@@ -52,7 +55,8 @@ impl Shared {
             let beginning = format!("{}/{}", place.room, self.paths.beginning(place.role(), place.hold));
             place.open = true;
             self.keep(place);
-            let made = self.link.ask(place.session, self.create(beginning, place.record.write(), Mode::EphemeralSequential));
+            let made =
+                self.link.ask(place.session, self.create(beginning, place.record.write(), Mode::EphemeralSequential));
             let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
             match made.created().await {
                 Ok((node, stat)) => {
@@ -99,10 +103,10 @@ impl Shared {
             match self.paths.child(name) {
                 Child::Contender(node) if node.name == own.name => there = true,
                 Child::Contender(node) if node.is_before(&own) => {
-                    if node.role.kind() != own.role.kind() {
+                    if !own.minds(&node) {
                         return Ok(Turn::OtherKind(node.role.kind()));
                     }
-                    if own.role != Role::Read || node.role == Role::Write {
+                    if !own.shares_with(&node) {
                         before.push(node);
                     }
                 }
@@ -224,7 +228,9 @@ impl Shared {
     ///
     /// False: the writer's node is not there.
     pub(crate) async fn downgrade(&self, place: &mut Place) -> Result<bool, Fault> {
-        let Some((old, node)) = place.node.clone().and_then(|path| Some((path.clone(), self.paths.contender(last(&path))?))) else {
+        let Some((old, node)) =
+            place.node.clone().and_then(|path| Some((path.clone(), self.paths.contender(last(&path))?)))
+        else {
             return Ok(false);
         };
         let new = format!("{}/{}", place.room, self.paths.downgraded(place.hold, node.number));

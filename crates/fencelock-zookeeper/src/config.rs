@@ -4,10 +4,15 @@ use crate::wire::{
     op::Acl,
 };
 use fencelock_core::{Error, ErrorKind, Result, url::Url};
-use std::{fmt, str::FromStr, time::Duration};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    str::FromStr,
+    time::Duration,
+};
 
 /// The keys of a URL.
-const KEYS: [&str; 5] = ["acl", "dialect", "namespace", "root", "ttl"];
+const KEYS: [&str; 8] = ["acl", "ca", "cert", "dialect", "key", "namespace", "root", "ttl"];
 const MIN_TTL: Duration = Duration::from_millis(200);
 const MAX_TTL: Duration = Duration::from_secs(86_400);
 const PORT: u16 = 2181;
@@ -17,6 +22,8 @@ const PORT: u16 = 2181;
 pub struct Config {
     /// The servers: name or address, and port. Any of them will do.
     pub hosts: Vec<(String, u16)>,
+    /// Encrypted, and how the other side is known.
+    pub tls: Option<Tls>,
     /// What all paths begin with, and peers do not say: the chroot of a connect string. Empty, or `/a/b`.
     pub chroot: String,
     /// User and password, by the scheme `digest`: nodes are ours alone then, and of those whom `acl` names. The password is never
@@ -33,12 +40,21 @@ pub struct Config {
     /// The session's timeout, as it is asked for. The server grants from 2 to 20 of its ticks, and what it grants counts.
     pub ttl: Duration,
 }
+/// Files in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Who signed the servers' certificates; `None`: somebody whom this machine trusts.
+    pub ca: Option<PathBuf>,
+    /// The certificate and the key that we show.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
 
 impl Config {
     /// The servers, and the defaults.
     pub fn new(hosts: Vec<(String, u16)>) -> Self {
         Self {
             hosts,
+            tls: None,
             chroot: String::new(),
             login: None,
             acl: Vec::new(),
@@ -48,15 +64,19 @@ impl Config {
             ttl: Duration::from_secs(30),
         }
     }
-    /// Reads a URL: `zookeeper://user:password@h1:2181,h2:2181/chroot`.
+    /// Reads a URL: `zookeeper://user:password@h1:2181,h2:2181/chroot`, `zookeepers://…` for TLS.
     ///
     /// # Errors
     /// `InvalidConfig` with the value, the place and the way out.
     pub fn from_url(text: &str) -> Result<Self> {
         let mut url = Url::parse(text)?;
-        if url.scheme() != "zookeeper" {
-            return Err(invalid(format!("{:?} is not this engine's", url.scheme())).hint("write zookeeper://HOST:2181"));
-        }
+        let encrypted = match url.scheme() {
+            "zookeeper" => false,
+            "zookeepers" => true,
+            other => {
+                return Err(invalid(format!("{other:?} is not this engine's")).hint("write zookeeper://HOST:2181"));
+            }
+        };
         let hosts: Vec<_> = url.hosts().iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
         let mut config = Self::new(hosts);
         url.path().trim_end_matches('/').clone_into(&mut config.chroot);
@@ -84,6 +104,17 @@ impl Config {
         if let Some(ttl) = url.take_duration("ttl")? {
             config.ttl = ttl;
         }
+        let (ca, cert, key) = (url.take("ca"), url.take("cert"), url.take("key"));
+        if !encrypted && (ca.is_some() || cert.is_some() || key.is_some()) {
+            return Err(invalid("certificates are given for a connection that is not encrypted".into())
+                .hint("write zookeepers://"));
+        }
+        let client = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(invalid("cert and key belong together".into()).hint("give both, or neither")),
+        };
+        config.tls = encrypted.then(|| Tls { ca: ca.map(Into::into), client });
         url.finish(&KEYS)?;
         config.check()?;
         Ok(config)
@@ -144,10 +175,13 @@ impl Config {
         }
         base
     }
+    pub(crate) fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "zookeepers" } else { "zookeeper" }
+    }
     /// For people; without secrets.
     pub(crate) fn endpoint(&self) -> String {
         let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{}:{port}", bracketed(host))).collect();
-        format!("zookeeper://{}{}", hosts.join(","), self.chroot)
+        format!("{}://{}{}", self.scheme(), hosts.join(","), self.chroot)
     }
     /// The URL that leads to the same locks; `None` when it would show the password.
     pub(crate) fn url(&self) -> Option<String> {
@@ -160,6 +194,19 @@ impl Config {
         }
         if !self.acl.is_empty() {
             url.push_str(&format!("&acl={}", encode(&self.acl.join(","))));
+        }
+        let mut file = |name: &str, path: &Path| {
+            url.push_str(&format!("&{name}={}", encode(path.to_str()?)));
+            Some(())
+        };
+        if let Some(tls) = &self.tls {
+            if let Some(ca) = &tls.ca {
+                file("ca", ca)?;
+            }
+            if let Some((cert, key)) = &tls.client {
+                file("cert", cert)?;
+                file("key", key)?;
+            }
         }
         Some(url)
     }
@@ -217,7 +264,8 @@ mod tests {
 
     #[test]
     fn urls() {
-        let config = Config::from_url("zookeeper://ann:s%40d@h1,[::1]:7000/apps/a?root=/x&ttl=10s&dialect=kazoo").unwrap();
+        let config =
+            Config::from_url("zookeeper://ann:s%40d@h1,[::1]:7000/apps/a?root=/x&ttl=10s&dialect=kazoo").unwrap();
         assert_eq!(config.hosts, [("h1".to_owned(), 2181), ("::1".to_owned(), 7000)]);
         assert_eq!(config.login, Some(("ann".to_owned(), "s@d".to_owned())));
         assert_eq!((config.base().as_str(), config.ttl.as_secs(), config.dialect), ("/apps/a/x", 10, Dialect::Kazoo));
@@ -226,6 +274,9 @@ mod tests {
         let plain = Config::from_url("zookeeper://h?namespace=n%26/x&acl=digest:a:b").unwrap();
         assert_eq!(plain.base(), "/fencelock.n&%2Fx");
         assert_eq!(Config::from_url(&plain.url().unwrap()).unwrap(), plain);
+        let tls = Config::from_url("zookeepers://h?ca=/a&cert=/b&key=/c").unwrap();
+        assert_eq!(tls.tls, Some(Tls { ca: Some("/a".into()), client: Some(("/b".into(), "/c".into())) }));
+        assert_eq!(Config::from_url(&tls.url().unwrap()).unwrap(), tls);
         assert_eq!(Config::from_url("zookeeper://h").unwrap().acls().unwrap()[0].scheme, "world");
     }
     #[test]
@@ -239,6 +290,8 @@ mod tests {
             ("zookeeper://h?root=/zookeeper", "for itself"),
             ("zookeeper://h?tll=3s", "did you mean \"ttl\"?"),
             ("zookeeper://h?ttl=1ms", "200ms"),
+            ("zookeeper://h?ca=/x", "zookeepers://"),
+            ("zookeepers://h?cert=/x", "belong together"),
             ("zookeeper://h?dialect=java", "curator, or kazoo"),
             ("zookeeper://h?acl=ip:1.2.3.4", "world, or digest"),
             ("zookeeper://ann@h", "belong together"),

@@ -66,7 +66,7 @@ impl ZooKeeperEngine {
     async fn open(config: Config) -> Result<Self> {
         config.check()?;
         let acl = config.acls()?.into();
-        let (link, mut wire) = Link::new(&config);
+        let (link, mut wire) = Link::new(&config)?;
         let shared = Arc::new(Shared::new(Paths::new(config.base(), config.dialect), Arc::new(link), acl));
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
         // The session is carried on by `run`.
@@ -77,7 +77,7 @@ impl ZooKeeperEngine {
         let ttl = wire.ttl().ok_or_else(|| told(Fault::Answer))?;
         let info = EngineInfo {
             id,
-            scheme: "zookeeper",
+            scheme: config.scheme(),
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),
             layout: match config.dialect {
@@ -167,7 +167,9 @@ async fn identity(shared: &Shared) -> std::result::Result<EngineId, Fault> {
                     Err(fault) if !fault.is(code::NODE_EXISTS) => return Err(fault),
                     _ => {}
                 }
-                let Some((data, _)) = found(shared.link.look(Op::Data { path: path.clone(), watch: false }).data().await)? else {
+                let Some((data, _)) =
+                    found(shared.link.look(Op::Data { path: path.clone(), watch: false }).data().await)?
+                else {
                     continue;
                 };
                 let id = std::str::from_utf8(&data).ok().and_then(|id| u128::from_str_radix(id, 16).ok());

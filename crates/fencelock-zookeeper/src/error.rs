@@ -46,9 +46,7 @@ impl Fault {
     pub(crate) fn tell(&self, operation: &'static str, endpoint: &str) -> Error {
         let new = |kind, message: &str| Error::new(kind, operation, message).with("zookeeper", endpoint);
         match self {
-            Self::Closed => {
-                Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again")
-            }
+            Self::Closed => Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again"),
             Self::Connect(why) => new(ErrorKind::Unreachable, "no session")
                 .because(why.clone())
                 .hint("look whether the servers run and are the majority, and at hosts and ports"),
@@ -60,9 +58,7 @@ impl Fault {
                 .hint("the nodes belong to somebody else: look at user and password, and at acl= in the URL"),
             Self::Refused(code::INVALID_ACL) => new(ErrorKind::InvalidConfig, "the server refuses the ACL")
                 .hint("look at acl= in the URL: it takes world, or digest:USER:HASH"),
-            Self::Refused(code) => {
-                new(ErrorKind::Protocol, "the server refused").because(format!("error {code}"))
-            }
+            Self::Refused(code) => new(ErrorKind::Protocol, "the server refused").because(format!("error {code}")),
             Self::Answer => new(ErrorKind::Protocol, "the server answered what ZooKeeper does not answer")
                 .hint("look whether a proxy or another program stands in between"),
             Self::Shorter { now } => new(ErrorKind::InvalidConfig, "the servers grant shorter sessions than before")

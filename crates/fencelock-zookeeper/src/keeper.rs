@@ -4,7 +4,7 @@ use crate::{
     link::{Session, Wire, Word, found, heard},
     shared::{Place, Shared},
     wire::{
-        node::Child,
+        node::{Child, last},
         op::{Happened, Op},
     },
 };
@@ -124,11 +124,12 @@ async fn look(shared: &Shared, place: &Place) -> Result<Looked, Fault> {
         }
         words.push(word);
     }
-    if let Some((asked, word)) = others {
+    let own = place.node.as_deref().and_then(|node| shared.paths.contender(last(node)));
+    if let (Some((asked, word)), Some(own)) = (others, own) {
         let names = found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default();
         let beside = |name: &String| match shared.paths.child(name) {
             Child::Foreign(_) => true,
-            Child::Contender(node) => node.role.kind() != place.role().kind(),
+            Child::Contender(node) => !own.minds(&node),
             _ => false,
         };
         if names.iter().any(beside) {

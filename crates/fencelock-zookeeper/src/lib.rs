@@ -8,11 +8,15 @@ mod keeper;
 mod link;
 mod list;
 mod permits;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod raw;
 mod shared;
 mod status;
+mod tls;
 mod turns;
 mod wire;
 
-pub use config::Config;
+pub use config::{Config, Tls};
 pub use engine::ZooKeeperEngine;
 pub use wire::node::Dialect;

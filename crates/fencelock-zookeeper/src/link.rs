@@ -2,6 +2,7 @@
 use crate::{
     config::Config,
     error::Fault,
+    tls::{Connector, Stream},
     wire::{
         jute::Reader,
         op::{Answer, Happened, Hello, Op, Stat, Watched, XID_AUTH, XID_EVENT, XID_WATCHES, auth, code, watches},
@@ -21,8 +22,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::TcpStream,
+    io::{AsyncReadExt, AsyncWriteExt, split},
     sync::{mpsc, oneshot, watch},
     time::{sleep, timeout},
 };
@@ -88,11 +88,11 @@ pub(crate) async fn heard(words: &mut [Word]) -> Option<Happened> {
 }
 
 impl Link {
-    pub(crate) fn new(config: &Config) -> (Self, Wire) {
+    pub(crate) fn new(config: &Config) -> fencelock_core::Result<(Self, Wire)> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (state, reports, closed) = (watch::Sender::default(), Mutex::default(), AtomicBool::new(false));
         let link = Self { commands, state, endpoint: config.endpoint(), closed, reports };
-        (link, Wire::new(config, inbox))
+        Ok((link, Wire::new(config, inbox)?))
     }
     pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> fencelock_core::Error {
         fault.tell(operation, &self.endpoint)
@@ -273,6 +273,7 @@ struct Sent {
 /// The connection's own side. It outlives connections, and holds the session.
 pub(crate) struct Wire {
     config: Config,
+    connector: Connector,
     inbox: mpsc::UnboundedReceiver<Command>,
     turn: usize,
     /// 0: none.
@@ -298,11 +299,12 @@ enum End {
 }
 
 impl Wire {
-    fn new(config: &Config, inbox: mpsc::UnboundedReceiver<Command>) -> Self {
+    fn new(config: &Config, inbox: mpsc::UnboundedReceiver<Command>) -> fencelock_core::Result<Self> {
         let turn = fastrand::usize(..config.hosts.len().max(1));
         let (password, sent, watches, beats) = Default::default();
         let (session, ttl, seen, xid) = (0, None, 0, 0);
-        Self { config: config.clone(), inbox, turn, session, password, ttl, seen, xid, sent, watches, beats }
+        let (config, connector) = (config.clone(), Connector::new(config)?);
+        Ok(Self { config, connector, inbox, turn, session, password, ttl, seen, xid, sent, watches, beats })
     }
     /// What the server has granted.
     pub(crate) const fn ttl(&self) -> Option<Duration> {
@@ -361,13 +363,13 @@ impl Wire {
         }
     }
     /// To the next server, and greets it.
-    async fn open(&mut self, link: &Link) -> Result<TcpStream, End> {
+    async fn open(&mut self, link: &Link) -> Result<Box<dyn Stream>, End> {
         let lost = |why: &dyn fmt::Display| End::Lost(Fault::Connect(why.to_string()));
         let host = self.config.hosts[self.turn % self.config.hosts.len()].clone();
-        let late = || End::Lost(Fault::Connect(format!("no connection to {}:{} within {ONE_SERVER:?}", host.0, host.1)));
-        let stream = timeout(ONE_SERVER, TcpStream::connect((host.0.as_str(), host.1))).await.map_err(|_| late())?;
+        let late =
+            || End::Lost(Fault::Connect(format!("no connection to {}:{} within {ONE_SERVER:?}", host.0, host.1)));
+        let stream = timeout(ONE_SERVER, self.connector.connect(&host.0, host.1)).await.map_err(|_| late())?;
         let mut stream = stream.map_err(|e| lost(&format!("{}:{}: {e}", host.0, host.1)))?;
-        let _ = stream.set_nodelay(true);
         let millis = i32::try_from(self.config.ttl.as_millis()).unwrap_or(i32::MAX);
         let hello = Hello {
             seen: self.seen,
@@ -384,6 +386,7 @@ impl Wire {
         }
         let talk = async {
             stream.write_all(&out).await?;
+            stream.flush().await?;
             let len = usize::try_from(stream.read_i32().await?).unwrap_or(usize::MAX);
             if len > 1 << 16 {
                 return Ok(None);
@@ -453,9 +456,9 @@ impl Wire {
         self.xid
     }
     /// Carries commands and answers until it ends.
-    async fn carry(&mut self, link: &Link, mut stream: TcpStream) -> End {
+    async fn carry(&mut self, link: &Link, stream: Box<dyn Stream>) -> End {
         const NAPS: u32 = 8;
-        let (mut reader, mut writer) = stream.split();
+        let (mut reader, mut writer) = split(stream);
         let (mut out, mut from, mut input) = (Vec::new(), 0, Vec::with_capacity(4096));
         self.watch_again(&mut out);
         let ttl = self.ttl.unwrap_or(PATIENCE);
@@ -463,7 +466,7 @@ impl Wire {
         let mut beat = pin!(sleep(ttl / 6));
         // Of the time in which this process ran: one that was stopped reads what has come before it gives up.
         let mut nap = pin!(sleep(patience / NAPS));
-        let mut quiet = 0;
+        let (mut quiet, mut unflushed) = (0, false);
         let mut swept = BootClock.now();
         loop {
             tokio::select! {
@@ -478,14 +481,22 @@ impl Wire {
                         return end;
                     }
                 }
-                written = writer.write(&out[from..]), if from < out.len() => match written {
-                    Ok(len) => {
-                        from += len;
+                // What is encrypted goes out when it is flushed.
+                written = async {
+                    if from < out.len() {
+                        writer.write(&out[from..]).await.map(Some)
+                    } else {
+                        writer.flush().await.map(|()| None)
+                    }
+                }, if from < out.len() || unflushed => match written {
+                    Ok(Some(len)) => {
+                        (from, unflushed) = (from + len, true);
                         if from == out.len() {
                             out.clear();
                             from = 0;
                         }
                     }
+                    Ok(None) => unflushed = false,
                     Err(e) => return End::Lost(Fault::Connect(e.to_string())),
                 },
                 Some(command) = self.inbox.recv() => {
@@ -527,8 +538,13 @@ impl Wire {
         });
         // One that is on its way may want it still.
         let wanted = |path: &String| {
-            [Watched::Data, Watched::Absent, Watched::Children].iter().any(|of| self.watches.contains_key(&(path.clone(), *of)))
-                || self.sent.iter().any(|sent| sent.watch.is_some() && sent.op.watch(true).is_some_and(|(at, _)| at == path))
+            [Watched::Data, Watched::Absent, Watched::Children]
+                .iter()
+                .any(|of| self.watches.contains_key(&(path.clone(), *of)))
+                || self
+                    .sent
+                    .iter()
+                    .any(|sent| sent.watch.is_some() && sent.op.watch(true).is_some_and(|(at, _)| at == path))
         };
         let gone: Vec<_> = unwatched.into_iter().filter(|path| !wanted(path)).collect();
         for path in gone {

@@ -93,7 +93,8 @@ impl Shared {
             }
             let first = held.iter().flatten().next().map(|name| format!("{leases}/{name}"));
             let Some(own) = self.paths.contender(last(&node)) else { return Err(Fault::Answer) };
-            let before: Vec<Node> = queue.iter().filter_map(|name| self.paths.contender(name)).filter(|one| one.is_before(&own)).collect();
+            let before: Vec<Node> =
+                queue.iter().filter_map(|name| self.paths.contender(name)).filter(|one| one.is_before(&own)).collect();
             if let Some(nearest) = before.iter().find(|one| !before.iter().any(|other| one.is_before(other))) {
                 let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX);
                 let front = Front::Goes { node: format!("{}/{}", place.room, nearest.name), holder: first };

@@ -8,7 +8,7 @@ use crate::{
         record::Record,
     },
 };
-use fencelock_core::{Claim, Clock, BootClock, Event, Grant, HoldId, Lease, Moment, Name, Request, Token};
+use fencelock_core::{BootClock, Claim, Clock, Event, Grant, HoldId, Lease, Moment, Name, Request, Token};
 use std::{
     collections::{HashMap, VecDeque},
     sync::{Arc, Mutex, MutexGuard, PoisonError},

@@ -33,7 +33,7 @@ impl Shared {
         let token = Token::new(token).or(Token::new(1)).unwrap_or_else(|| unreachable!("one is positive"));
         let take = record.as_ref().map_or(1, |record| record.take.max(1));
         let claim = match node.role {
-            Role::Mutex => Claim::Mutex,
+            Role::Mutex | Role::Either => Claim::Mutex,
             Role::Read => Claim::Read,
             Role::Write => Claim::Write,
             Role::Permit => Claim::Permits { take, of: take },
@@ -93,7 +93,9 @@ impl Shared {
     /// In their order, and who they are.
     async fn known(&self, room: &str, mut nodes: Vec<Node>) -> Result<Vec<Contender>, Fault> {
         // As far from the first as they are: that is an order of all, over the end of the counter, too.
-        if let Some(first) = nodes.iter().find(|one| !nodes.iter().any(|other| other.is_before(one))).map(|one| one.number) {
+        if let Some(first) =
+            nodes.iter().find(|one| !nodes.iter().any(|other| other.is_before(one))).map(|one| one.number)
+        {
             nodes.sort_by_key(|node| node.number.wrapping_sub(first));
         }
         let ask = |node: &Node| self.link.look(Op::Data { path: format!("{room}/{}", node.name), watch: false });
@@ -171,7 +173,8 @@ impl Seen {
         // The nodes of one hold were made together.
         for Contender { node, holder } in permits {
             let path = format!("{room}/{}", node.name);
-            match self.status.holders.iter().position(|known| known.hold == holder.hold && known.token == holder.token) {
+            match self.status.holders.iter().position(|known| known.hold == holder.hold && known.token == holder.token)
+            {
                 Some(known) => self.held[known].push(path),
                 None => self.holds(holder, vec![path]),
             }

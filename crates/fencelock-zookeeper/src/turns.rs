@@ -123,7 +123,8 @@ async fn enter(
         if request.open(BootClock.now(), PATIENCE).is_none() {
             return Ok(None);
         }
-        let turn = if place.nodes().next().is_some() { shared.look(place, true).await } else { shared.enter(place).await };
+        let turn =
+            if place.nodes().next().is_some() { shared.look(place, true).await } else { shared.enter(place).await };
         let fault = match turn {
             Err(fault) if fault.may_pass() && fault != Fault::SessionOver => fault,
             end => return end.map(Some),

@@ -49,17 +49,21 @@ pub mod redis {
 /// ZooKeeper.
 #[cfg(feature = "zookeeper")]
 pub mod zookeeper {
-    pub use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
+    #[cfg(feature = "bench")]
+    #[doc(hidden)]
+    pub use fencelock_zookeeper::raw;
+    pub use fencelock_zookeeper::{Config, Dialect, Tls, ZooKeeperEngine};
 }
 
 /// The schemes that this version knows, and those of this build.
-const KNOWN: [(&str, bool); 7] = [
+const KNOWN: [(&str, bool); 8] = [
     ("sqlite", cfg!(feature = "sqlite")),
     ("redis", cfg!(feature = "redis")),
     ("rediss", cfg!(feature = "redis")),
     ("etcd", cfg!(feature = "etcd")),
     ("etcds", cfg!(feature = "etcd")),
     ("zookeeper", cfg!(feature = "zookeeper")),
+    ("zookeepers", cfg!(feature = "zookeeper")),
     ("memory", true),
 ];
 
@@ -92,14 +96,15 @@ pub async fn connect(url: &str) -> Result<Client> {
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Arc::new(fencelock_etcd::EtcdEngine::from_url(url).await?),
         #[cfg(feature = "zookeeper")]
-        "zookeeper" => Arc::new(fencelock_zookeeper::ZooKeeperEngine::from_url(url).await?),
+        "zookeeper" | "zookeepers" => Arc::new(fencelock_zookeeper::ZooKeeperEngine::from_url(url).await?),
         other => return Err(unknown(other)),
     };
     Client::builder(engine).build()
 }
 fn unknown(scheme: &str) -> Error {
     if let Some((known, _)) = KNOWN.iter().find(|(known, _)| *known == scheme) {
-        let feature = known.strip_suffix('s').filter(|one| matches!(*one, "etcd" | "redis")).unwrap_or(known);
+        let feature =
+            known.strip_suffix('s').filter(|one| matches!(*one, "etcd" | "redis" | "zookeeper")).unwrap_or(known);
         let missing = Error::new(ErrorKind::Unsupported, "connect", format!("this build has no {known}: engine"));
         return missing.hint(format!("add the feature {feature:?} of the crate fencelock"));
     }

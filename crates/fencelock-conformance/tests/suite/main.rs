@@ -5,6 +5,7 @@ mod etcd;
 mod memory;
 mod redis;
 mod sqlite;
+mod zookeeper;
 
 use libtest_mimic::Trial;
 use std::process::ExitCode;
@@ -17,4 +18,4 @@ fn main() -> ExitCode {
     fencelock_conformance::run(FAMILIES, vec![complete])
 }
 const FAMILIES: &[&dyn fencelock_conformance::Family] =
-    &[&memory::Leases, &memory::Sessions, &sqlite::Sqlite, &redis::Single, &etcd::One];
+    &[&memory::Leases, &memory::Sessions, &sqlite::Sqlite, &redis::Single, &etcd::One, &zookeeper::One];

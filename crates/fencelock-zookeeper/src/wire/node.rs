@@ -28,6 +28,8 @@ pub(crate) enum Role {
     Write,
     /// It has a permit.
     Permit,
+    /// One of kazoo's own: its mutexes and its writers have the same nodes.
+    Either,
 }
 impl Role {
     pub(crate) const fn of(claim: Claim) -> Self {
@@ -39,7 +41,7 @@ impl Role {
     }
     pub(crate) const fn kind(self) -> Kind {
         match self {
-            Self::Mutex => Kind::Mutex,
+            Self::Mutex | Self::Either => Kind::Mutex,
             Self::Read | Self::Write => Kind::RwLock,
             Self::Permit => Kind::Semaphore,
         }
@@ -58,6 +60,14 @@ pub(crate) struct Node {
     pub(crate) number: i32,
 }
 impl Node {
+    /// They contend for one kind of lock.
+    pub(crate) fn minds(&self, other: &Self) -> bool {
+        self.role.kind() == other.role.kind() || other.role == Role::Either
+    }
+    /// Both may hold at once.
+    pub(crate) fn shares_with(&self, other: &Self) -> bool {
+        (self.role, other.role) == (Role::Read, Role::Read)
+    }
     /// Whether it came before the other one.
     ///
     /// *Invariant:* numbers of nodes that live together lie less than 2^31 apart, so the sign of their wrapping difference is their
@@ -93,6 +103,9 @@ pub(crate) struct Paths {
 pub(crate) const LOCKS: &str = "locks";
 pub(crate) const LEASES: &str = "leases";
 const CELL: &str = "%cell-";
+/// kazoo's writers have the nodes of its mutexes: ours say which they are.
+const WRITES: &str = "-w";
+const MUTEX: &str = "-m";
 const GONE: &str = "%gone-";
 
 impl Paths {
@@ -128,7 +141,9 @@ impl Paths {
         match (self.dialect, role) {
             (Dialect::Curator, role) => format!("_c_{}-{}", dashed(hold), curators(role)),
             (Dialect::Kazoo, Role::Read) => format!("{hold}__rlock__"),
-            (Dialect::Kazoo, _) => format!("{hold}__lock__"),
+            // What comes before its words kazoo does not mind.
+            (Dialect::Kazoo, Role::Write) => format!("{hold}{WRITES}__lock__"),
+            (Dialect::Kazoo, _) => format!("{hold}{MUTEX}__lock__"),
         }
     }
     /// What lies below a name under this name.
@@ -182,7 +197,7 @@ pub(crate) fn hold(id: &str) -> Option<HoldId> {
 }
 const fn curators(role: Role) -> &'static str {
     match role {
-        Role::Mutex => "lock-",
+        Role::Mutex | Role::Either => "lock-",
         Role::Read => "__READ__",
         Role::Write => "__WRIT__",
         Role::Permit => "lease-",
@@ -198,22 +213,24 @@ fn parse(name: &str) -> Option<(Dialect, Node)> {
     };
     // The minus is the number's, where the words do not end with one of their own.
     let signed = |words: &str| {
-        head.strip_suffix(words).map(|id| (id, number.to_owned())).or_else(|| {
-            head.strip_suffix('-')?.strip_suffix(words).map(|id| (id, format!("-{number}")))
-        })
+        head.strip_suffix(words)
+            .map(|id| (id, number.to_owned()))
+            .or_else(|| head.strip_suffix('-')?.strip_suffix(words).map(|id| (id, format!("-{number}"))))
     };
     for role in [Role::Mutex, Role::Read, Role::Write, Role::Permit] {
         if let Some((id, number)) = signed(curators(role)) {
-            let id = id.strip_suffix('-').and_then(|id| id.strip_prefix("_c_"));
-            return id.and_then(|id| node(Dialect::Curator, id, role, &number));
+            // A subclass of kazoo's has no `_c_`.
+            let id = id.strip_suffix('-')?;
+            return node(Dialect::Curator, id.strip_prefix("_c_").unwrap_or(id), role, &number);
         }
     }
-    for (words, role) in [("__rlock__", Role::Read), ("__lock__", Role::Mutex)] {
-        if let Some((id, number)) = signed(words) {
-            return node(Dialect::Kazoo, id, role, &number);
-        }
+    if let Some((id, number)) = signed("__rlock__") {
+        return node(Dialect::Kazoo, id, Role::Read, &number);
     }
-    None
+    let (id, number) = signed("__lock__")?;
+    let ours = [(MUTEX, Role::Mutex), (WRITES, Role::Write), ("", Role::Either)];
+    let (id, role) = ours.into_iter().find_map(|(mark, role)| Some((id.strip_suffix(mark)?, role)))?;
+    node(Dialect::Kazoo, id, role, &number)
 }
 /// The words of others: ZooKeeper's own recipes, and elections that rank by other names.
 fn is_foreign(name: &str) -> bool {
@@ -227,7 +244,8 @@ fn is_foreign(name: &str) -> bool {
 pub(crate) fn escape(text: &str, out: &mut String) {
     let dots = matches!(text, "." | "..") || text == "zookeeper";
     for (n, c) in text.chars().enumerate() {
-        let odd = matches!(c, '%' | '/') || c.is_control() || matches!(c, '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..='\u{FFFF}');
+        let odd =
+            matches!(c, '%' | '/') || c.is_control() || matches!(c, '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..='\u{FFFF}');
         if odd || (n == 0 && dots) {
             let mut buffer = [0; 4];
             for byte in c.encode_utf8(&mut buffer).bytes() {
@@ -271,7 +289,21 @@ mod tests {
     #[test]
     fn a_name_has_one_path_and_a_path_one_name() {
         let paths = paths(Dialect::Curator);
-        for name in ["orders", "a/b", ".", "..", "...", "a b", "100%", "%id", "%2F", "zookeeper", "\u{1}\u{7f}\u{85}", "\u{E000}x", "f\u{1F512}"] {
+        for name in [
+            "orders",
+            "a/b",
+            ".",
+            "..",
+            "...",
+            "a b",
+            "100%",
+            "%id",
+            "%2F",
+            "zookeeper",
+            "\u{1}\u{7f}\u{85}",
+            "\u{E000}x",
+            "f\u{1F512}",
+        ] {
             let name = Name::new(name).unwrap();
             let path = paths.of(&name);
             let child = path.strip_prefix("/fencelock/").unwrap();
@@ -286,7 +318,9 @@ mod tests {
     fn nodes_are_read_as_their_peers_write_them() {
         let curator = paths(Dialect::Curator);
         let id = "abababab-abab-abab-abab-abababababab";
-        for (role, word) in [(Role::Mutex, "lock-"), (Role::Read, "__READ__"), (Role::Write, "__WRIT__"), (Role::Permit, "lease-")] {
+        for (role, word) in
+            [(Role::Mutex, "lock-"), (Role::Read, "__READ__"), (Role::Write, "__WRIT__"), (Role::Permit, "lease-")]
+        {
             for (number, digits) in [(7, "0000000007"), (i32::MIN, "-2147483648")] {
                 let name = format!("_c_{id}-{word}{digits}");
                 assert_eq!(curator.beginning(role, HOLD), format!("_c_{id}-{word}"));
@@ -296,11 +330,17 @@ mod tests {
             }
         }
         let kazoo = paths(Dialect::Kazoo);
-        for (role, name) in [(Role::Mutex, format!("{HOLD}__lock__-000000003")), (Role::Read, format!("{HOLD}__rlock__0000000003"))] {
+        for (role, name) in [
+            (Role::Either, format!("{HOLD}__lock__-000000003")),
+            (Role::Mutex, format!("{HOLD}-m__lock__0000000003")),
+            (Role::Write, format!("{HOLD}-w__lock__-2147483648")),
+            (Role::Read, format!("{HOLD}__rlock__0000000003")),
+        ] {
             assert_eq!(kazoo.contender(&name).map(|node| node.role), Some(role), "{name}");
             assert_eq!(curator.child(&name), Child::Foreign(name));
         }
-        // Go's have no dashes.
+        // Go's have no dashes, and those of a subclass of kazoo's no `_c_`.
+        assert!(curator.contender("0123456789abcdef0123456789abcdef-lock-0000000001").is_some());
         assert!(curator.contender("_c_0123456789abcdef0123456789abcdef-lock-0000000001").is_some());
         for foreign in ["x-72057-0000000001", "_c_1-latch-0000000001", "read-0000000001", "lock-0000000003"] {
             assert_eq!(curator.child(foreign), Child::Foreign(foreign.to_owned()));
@@ -308,7 +348,10 @@ mod tests {
         for other in ["lock", "_c_", "x", "junk", "_c_1-lock-", "99999999999999"] {
             assert_eq!(curator.child(other), Child::Other, "{other}");
         }
-        assert_eq!((curator.child("locks"), curator.child("leases"), curator.child(&cell_mark(3))), (Child::Locks, Child::Leases, Child::Cell));
+        assert_eq!(
+            (curator.child("locks"), curator.child("leases"), curator.child(&cell_mark(3))),
+            (Child::Locks, Child::Leases, Child::Cell)
+        );
     }
     #[test]
     fn the_order_goes_on_over_the_end_of_the_counter() {

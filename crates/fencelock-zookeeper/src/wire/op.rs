@@ -35,21 +35,49 @@ impl Mode {
 /// What is asked of the server.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
-    Create { path: String, data: Vec<u8>, mode: Mode, acl: Arc<[Acl]> },
+    Create {
+        path: String,
+        data: Vec<u8>,
+        mode: Mode,
+        acl: Arc<[Acl]>,
+    },
     /// Of this version; -1: of any.
-    Delete { path: String, version: i32 },
-    Exists { path: String, watch: bool },
-    Data { path: String, watch: bool },
-    SetData { path: String, data: Vec<u8>, version: i32 },
-    Children { path: String, watch: bool },
+    Delete {
+        path: String,
+        version: i32,
+    },
+    Exists {
+        path: String,
+        watch: bool,
+    },
+    Data {
+        path: String,
+        watch: bool,
+    },
+    SetData {
+        path: String,
+        data: Vec<u8>,
+        version: i32,
+    },
+    Children {
+        path: String,
+        watch: bool,
+    },
     /// What the leader knew when it was asked is known here when this is answered.
-    Sync { path: String },
+    Sync {
+        path: String,
+    },
     /// It has this version: only among others in one transaction.
-    Check { path: String, version: i32 },
+    Check {
+        path: String,
+        version: i32,
+    },
     /// All of them, or none.
     Multi(Vec<Op>),
     /// No word any more of what happens there.
-    RemoveWatches { path: String },
+    RemoveWatches {
+        path: String,
+    },
     Close,
 }
 /// What happens to a node is told once, to whoever asked for it.
@@ -187,14 +215,29 @@ fn read_all(zxid: i64, body: &mut Reader<'_>) -> Option<Answer> {
 #[derive(Clone, Debug)]
 pub(crate) enum Answer {
     Done,
-    Created { path: String, stat: Stat },
+    Created {
+        path: String,
+        stat: Stat,
+    },
     Stat(Stat),
-    Data { data: Vec<u8>, stat: Stat },
-    Children { names: Vec<String>, stat: Stat },
+    Data {
+        data: Vec<u8>,
+        stat: Stat,
+    },
+    Children {
+        names: Vec<String>,
+        stat: Stat,
+    },
     /// All was done, by this transaction, and these nodes were made.
-    All { zxid: i64, made: Vec<String> },
+    All {
+        zxid: i64,
+        made: Vec<String>,
+    },
     /// Nothing was done, because of this one.
-    Refused { which: usize, error: i32 },
+    Refused {
+        which: usize,
+        error: i32,
+    },
 }
 
 /// What is known of a node.

@@ -21,6 +21,7 @@ pub(super) async fn engine(url: &str, scheme: &str) -> Result<(Arc<dyn Engine>, 
             (engine, Some(Box::new(move || fencelock::redis::raw::commands(&counted))))
         }
         "etcd" | "etcds" => (Arc::new(fencelock::etcd::EtcdEngine::from_url(url).await?), None),
+        "zookeeper" | "zookeepers" => (Arc::new(fencelock::zookeeper::ZooKeeperEngine::from_url(url).await?), None),
         _ => (Arc::new(fencelock::memory::MemoryEngine::new()), None),
     })
 }
@@ -31,6 +32,7 @@ pub(super) enum Rival {
     Sqlite(std::path::PathBuf),
     Redis(fencelock::redis::raw::Raw),
     Etcd(fencelock::etcd::raw::Raw),
+    ZooKeeper(fencelock::zookeeper::raw::Raw),
 }
 
 impl Rival {
@@ -40,6 +42,7 @@ impl Rival {
             "sqlite" => Some(Self::Sqlite(fencelock::sqlite::Config::from_url(url)?.path)),
             "redis" | "rediss" => Some(Self::Redis(fencelock::redis::raw::Raw::connect(url).await?)),
             "etcd" | "etcds" => Some(Self::Etcd(fencelock::etcd::raw::Raw::connect(url).await?)),
+            "zookeeper" | "zookeepers" => Some(Self::ZooKeeper(fencelock::zookeeper::raw::Raw::connect(url).await?)),
             _ => None,
         })
     }
@@ -74,6 +77,14 @@ impl Rival {
                 let pair = move |task: usize, n: u64| {
                     let raw = raw.clone();
                     async move { raw.pair(&name(task), u128::from(n)).await }
+                };
+                side_by_side(tasks, span, pair).await
+            }
+            Self::ZooKeeper(raw) => {
+                let raw = raw.clone();
+                let pair = move |task: usize, n: u64| {
+                    let raw = raw.clone();
+                    async move { raw.pair(&name(task), (u128::from(n) << 32) + task as u128).await }
                 };
                 side_by_side(tasks, span, pair).await
             }

@@ -1,0 +1,142 @@
+//! Other people's clients, as processes that are told what to do: a line in, a line out.
+use crate::{ZooKeeper, process::Folder};
+use std::{
+    io::{BufRead, BufReader, Write},
+    path::{Path, PathBuf},
+    process::{Child, ChildStdin, Command, Stdio},
+    sync::{Mutex, OnceLock, PoisonError, mpsc},
+    thread,
+    time::Duration,
+};
+
+const PATIENCE: Duration = Duration::from_secs(120);
+const JARS: &str = "/usr/share/java/curator-recipes.jar";
+const LOG: &str = "/usr/share/java/slf4j-nop.jar";
+
+/// A client that is not ours. Killed when it is dropped.
+#[derive(Debug)]
+pub struct Peer {
+    child: Child,
+    input: ChildStdin,
+    lines: mpsc::Receiver<String>,
+}
+impl Peer {
+    /// Apache Curator, in Java.
+    ///
+    /// # Panics
+    /// It cannot be built or started; `cargo xtask test` installs what it needs.
+    pub fn curator(zk: &ZooKeeper, login: Option<&str>) -> Self {
+        static BUILT: OnceLock<Folder> = OnceLock::new();
+        let folder = BUILT.get_or_init(|| {
+            let folder = Folder::new("curator");
+            let built = Command::new("javac")
+                .args(["-proc:none", "-implicit:none", "-d"])
+                .arg(folder.path())
+                .args(["-cp", JARS])
+                .arg(interop("zookeeper/CuratorPeer.java"))
+                .status()
+                .unwrap_or_else(|e| panic!("javac: {e}; `cargo xtask test` installs it"));
+            assert!(built.success(), "Curator's peer cannot be built: {built}");
+            folder
+        });
+        let class_path = format!("{}:{JARS}:{LOG}", folder.path().display());
+        let mut command = Command::new("java");
+        command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &class_path, "CuratorPeer"]);
+        Self::start(command, zk, login)
+    }
+    /// kazoo, in Python.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn kazoo(zk: &ZooKeeper, login: Option<&str>) -> Self {
+        static TURN: Mutex<()> = Mutex::new(());
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop-python");
+        let requirements = interop("zookeeper/requirements.txt");
+        // What was installed last is written down beside it.
+        let (wanted, mark) = (std::fs::read(&requirements).unwrap_or_default(), packages.join("requirements.txt"));
+        if std::fs::read(&mark).ok().as_ref() != Some(&wanted) {
+            let mut pip = Command::new("pip3");
+            pip.args(["install", "--quiet", "--disable-pip-version-check", "--upgrade", "--target"]).arg(&packages);
+            let done = pip.arg("-r").arg(&requirements).status();
+            let done = done.unwrap_or_else(|e| panic!("pip3: {e}; `cargo xtask test` installs it"));
+            assert!(done.success(), "kazoo cannot be installed: {done}");
+            std::fs::write(&mark, wanted).unwrap_or_else(|e| panic!("{}: {e}", mark.display()));
+        }
+        drop(turn);
+        let mut command = Command::new("python3");
+        command.env("PYTHONPATH", &packages).arg(interop("zookeeper/kazoo_peer.py"));
+        Self::start(command, zk, login)
+    }
+    fn start(mut command: Command, zk: &ZooKeeper, login: Option<&str>) -> Self {
+        command.args([&zk.endpoints(), "10000"]);
+        if let Some(login) = login {
+            command.args(["digest", login]);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+        let (input, output) =
+            child.stdin.take().zip(child.stdout.take()).unwrap_or_else(|| unreachable!("both are pipes"));
+        let (tx, lines) = mpsc::channel();
+        thread::spawn(move || {
+            BufReader::new(output).lines().map_while(Result::ok).for_each(|line| drop(tx.send(line)))
+        });
+        let peer = Self { child, input, lines };
+        assert_eq!(peer.hear(), "ready");
+        peer
+    }
+    /// Says a line; the answer is heard later.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn say(&mut self, line: &str) {
+        writeln!(self.input, "{line}").and_then(|()| self.input.flush()).unwrap_or_else(|e| panic!("{line}: {e}"));
+    }
+    /// The next answer.
+    ///
+    /// # Panics
+    /// There is none within two minutes.
+    pub fn hear(&self) -> String {
+        self.lines.recv_timeout(PATIENCE).unwrap_or_else(|e| panic!("a peer does not answer: {e}"))
+    }
+    /// An answer that is there already.
+    pub fn heard(&self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+    /// Both.
+    ///
+    /// # Panics
+    /// As those.
+    pub fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.hear()
+    }
+    /// A lock of this kind that it has got: the handle, and its node.
+    ///
+    /// # Panics
+    /// It has not.
+    pub fn acquire(&mut self, words: &str) -> (String, String) {
+        let answer = self.ask(&format!("acquire {words}"));
+        let mut parts = answer.splitn(3, ' ');
+        match (parts.next(), parts.next(), parts.next()) {
+            (Some("ok"), Some(handle), Some(node)) => (handle.to_owned(), node.to_owned()),
+            _ => panic!("acquire {words}: {answer}"),
+        }
+    }
+    /// Gives it back.
+    ///
+    /// # Panics
+    /// It says that it did not have it.
+    pub fn release(&mut self, handle: &str) {
+        assert_eq!(self.ask(&format!("release {handle}")), "ok");
+    }
+}
+impl Drop for Peer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+fn interop(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop").join(file)
+}

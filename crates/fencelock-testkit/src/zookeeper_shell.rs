@@ -1,0 +1,198 @@
+//! An operator's hand in ZooKeeper: looks, deletes, and ends sessions. It speaks the protocol itself, so that no engine proves itself.
+use std::{
+    io::{self, Read, Write},
+    net::{SocketAddr, TcpStream},
+    time::Duration,
+};
+
+const ANSWER: Duration = Duration::from_secs(5);
+const NO_NODE: i32 = -101;
+
+/// One session of its own.
+#[derive(Debug)]
+pub struct ZooKeeperShell {
+    stream: TcpStream,
+    xid: i32,
+    /// Of our session.
+    session: i64,
+}
+impl ZooKeeperShell {
+    /// To the server of this port.
+    ///
+    /// # Errors
+    /// It does not answer, or says no.
+    pub fn connect(port: u16) -> io::Result<Self> {
+        Self::open(port, 0, [0; 16])
+    }
+    fn open(port: u16, session: i64, password: [u8; 16]) -> io::Result<Self> {
+        let mut stream = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), ANSWER)?;
+        stream.set_read_timeout(Some(ANSWER))?;
+        let mut hello = Vec::new();
+        hello.extend(0_i32.to_be_bytes());
+        hello.extend(0_i64.to_be_bytes());
+        hello.extend(10_000_i32.to_be_bytes());
+        hello.extend(session.to_be_bytes());
+        put(&mut hello, &password);
+        hello.push(0);
+        send(&mut stream, &hello)?;
+        let answer = receive(&mut stream)?;
+        let id = answer.get(8..16).and_then(|id| id.try_into().ok()).map(i64::from_be_bytes);
+        match id {
+            Some(id) if id != 0 => Ok(Self { stream, xid: 0, session: id }),
+            _ => Err(io::Error::other("no session")),
+        }
+    }
+    /// What is answered, without its head; `None`: there is no such node.
+    fn ask(&mut self, op: i32, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        self.xid += 1;
+        let mut ask = Vec::new();
+        ask.extend(self.xid.to_be_bytes());
+        ask.extend(op.to_be_bytes());
+        ask.extend(body);
+        send(&mut self.stream, &ask)?;
+        loop {
+            let answer = receive(&mut self.stream)?;
+            let int = |at: usize| answer.get(at..at + 4).and_then(|int| int.try_into().ok()).map(i32::from_be_bytes);
+            match (int(0), int(12)) {
+                (Some(xid), Some(0)) if xid == self.xid => return Ok(Some(answer[16..].to_vec())),
+                (Some(xid), Some(NO_NODE)) if xid == self.xid => return Ok(None),
+                (Some(xid), Some(error)) if xid == self.xid => return Err(io::Error::other(format!("error {error}"))),
+                // Something of somebody else's.
+                (Some(_), Some(_)) => {}
+                _ => return Err(io::Error::other("an answer that is none")),
+            }
+        }
+    }
+    /// Names of the children; none where there is no such node.
+    ///
+    /// # Errors
+    /// The server does not answer, or says no.
+    pub fn children(&mut self, path: &str) -> io::Result<Vec<String>> {
+        let mut body = Vec::new();
+        put(&mut body, path.as_bytes());
+        body.push(0);
+        let Some(answer) = self.ask(8, &body)? else { return Ok(Vec::new()) };
+        let mut rest = answer.get(4..).unwrap_or_default();
+        let mut all = Vec::new();
+        while let Some((len, after)) = rest.split_first_chunk() {
+            let len = usize::try_from(i32::from_be_bytes(*len)).unwrap_or(0);
+            let Some((name, after)) = after.split_at_checked(len) else { break };
+            all.push(String::from_utf8_lossy(name).into_owned());
+            rest = after;
+        }
+        Ok(all)
+    }
+    /// The data of a node; `None`: there is no such node.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn data(&mut self, path: &str) -> io::Result<Option<Vec<u8>>> {
+        let mut body = Vec::new();
+        put(&mut body, path.as_bytes());
+        body.push(0);
+        let Some(answer) = self.ask(4, &body)? else { return Ok(None) };
+        let len = answer.first_chunk().map_or(0, |len| usize::try_from(i32::from_be_bytes(*len)).unwrap_or(0));
+        Ok(Some(answer.get(4..4 + len).unwrap_or_default().to_vec()))
+    }
+    /// Makes a node, open to all: `flags` 0 stays, 1 goes with this session, 2 and 3 are numbered. Its path.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(&mut self, path: &str, data: &[u8], flags: i32) -> io::Result<String> {
+        let mut body = Vec::new();
+        put(&mut body, path.as_bytes());
+        put(&mut body, data);
+        body.extend(1_i32.to_be_bytes());
+        body.extend(31_i32.to_be_bytes());
+        put(&mut body, b"world");
+        put(&mut body, b"anyone");
+        body.extend(flags.to_be_bytes());
+        let answer = self.ask(1, &body)?.ok_or_else(|| io::Error::other(format!("{path}: no parent")))?;
+        Ok(String::from_utf8_lossy(answer.get(4..).unwrap_or_default()).into_owned())
+    }
+    /// Writes a node's data.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set(&mut self, path: &str, data: &[u8]) -> io::Result<()> {
+        let mut body = Vec::new();
+        put(&mut body, path.as_bytes());
+        put(&mut body, data);
+        body.extend((-1_i32).to_be_bytes());
+        self.ask(5, &body)?.map(drop).ok_or_else(|| io::Error::other(format!("{path}: no node")))
+    }
+    /// False: there is no such node.
+    ///
+    /// # Errors
+    /// As there; a node with children is not deleted.
+    pub fn delete(&mut self, path: &str) -> io::Result<bool> {
+        let mut body = Vec::new();
+        put(&mut body, path.as_bytes());
+        body.extend((-1_i32).to_be_bytes());
+        Ok(self.ask(2, &body)?.is_some())
+    }
+    /// The paths of all nodes below this one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn below(&mut self, path: &str) -> io::Result<Vec<String>> {
+        let mut all = Vec::new();
+        for name in self.children(path)? {
+            let path = format!("{}/{name}", path.trim_end_matches('/'));
+            all.push(path.clone());
+            all.extend(self.below(&path)?);
+        }
+        Ok(all)
+    }
+    /// Ends somebody's session, as if he had closed it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn end(port: u16, session: i64) -> io::Result<()> {
+        // Who has lost it is told so.
+        match Self::open(port, session, password(session)) {
+            Ok(mut theirs) => theirs.ask(-11, &[]).map(drop),
+            Err(e) if e.to_string() == "no session" => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+    /// Our own number.
+    pub const fn session(&self) -> i64 {
+        self.session
+    }
+}
+impl Drop for ZooKeeperShell {
+    fn drop(&mut self) {
+        let _ = self.ask(-11, &[]);
+    }
+}
+fn put(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend(i32::try_from(bytes.len()).unwrap_or(i32::MAX).to_be_bytes());
+    out.extend(bytes);
+}
+fn send(stream: &mut TcpStream, message: &[u8]) -> io::Result<()> {
+    let mut out = Vec::new();
+    put(&mut out, message);
+    stream.write_all(&out)
+}
+fn receive(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let mut len = [0; 4];
+    stream.read_exact(&mut len)?;
+    let mut message = vec![0; usize::try_from(i32::from_be_bytes(len)).map_err(io::Error::other)?];
+    stream.read_exact(&mut message)?;
+    Ok(message)
+}
+/// What the server has given for this session: Java's random bytes, by a seed that every server has.
+fn password(session: i64) -> [u8; 16] {
+    const SECRET: u64 = 0xB341_5C00;
+    const FACTOR: u64 = 0x5_DEEC_E66D;
+    const MASK: u64 = (1 << 48) - 1;
+    let mut seed = ((session.cast_unsigned() ^ SECRET) ^ FACTOR) & MASK;
+    let mut password = [0; 16];
+    for part in password.chunks_mut(4) {
+        seed = seed.wrapping_mul(FACTOR).wrapping_add(0xB) & MASK;
+        let bytes = (seed >> 16).to_le_bytes();
+        part.copy_from_slice(&bytes[..4]);
+    }
+    password
+}

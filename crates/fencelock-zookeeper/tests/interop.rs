@@ -1,0 +1,204 @@
+//! Locks shared with Apache Curator and kazoo, as they are: one counter that nobody increments atomically, wake-ups both ways, and what
+//! happens where they do not mind each other. Rounds in full with FENCELOCK_PROVE=1, at a tenth without.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_testkit::{
+    Folder, Peer, ZooKeeper,
+    processes::{bar, tenth},
+};
+use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
+use std::{
+    fs,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+async fn of(zk: &ZooKeeper, dialect: Dialect, login: Option<&str>) -> Client {
+    let mut config = Config::from_url(&zk.url()).unwrap();
+    config.dialect = dialect;
+    config.login =
+        login.map(|login| login.split_once(':').map(|(user, word)| (user.to_owned(), word.to_owned())).unwrap());
+    config.ttl = 10 * SEC;
+    built(ZooKeeperEngine::connect(config).await.unwrap())
+}
+/// A step of a counter that only exclusion keeps exact.
+async fn step(file: &Path) {
+    let n: u64 = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    tokio::time::sleep(Duration::from_micros(200)).await;
+    fs::write(file, (n + 1).to_string()).unwrap();
+}
+async fn rounds(client: &Client, kind: &str, name: &str, n: usize, file: &Path) {
+    for _ in 0..n {
+        match kind {
+            "mutex" => {
+                let guard = client.mutex(name).lock().await.unwrap();
+                step(file).await;
+                guard.release().await.unwrap();
+            }
+            "write" => {
+                let guard = client.rw_lock(name).write().await.unwrap();
+                step(file).await;
+                guard.release().await.unwrap();
+            }
+            "read" => {
+                let guard = client.rw_lock(name).read().await.unwrap();
+                let read = || fs::read_to_string(file).unwrap();
+                let before = read();
+                tokio::time::sleep(Duration::from_micros(200)).await;
+                assert_eq!(before, read(), "a writer beside a reader");
+                guard.release().await.unwrap();
+            }
+            "permits" => {
+                let guard = client.semaphore(name, 1).acquire(1).await.unwrap();
+                step(file).await;
+                guard.release().await.unwrap();
+            }
+            other => panic!("{other}"),
+        }
+    }
+}
+/// Ours and each of the peers at once; writers count.
+async fn together(zk: &ZooKeeper, client: &Client, name: &str, ours: &str, peers: &mut [(&mut Peer, &str)]) {
+    let (folder, n) = (Folder::new("interop"), tenth(500));
+    let file = folder.path().join("counter");
+    fs::write(&file, "0").unwrap();
+    for (peer, kind) in peers.iter_mut() {
+        let size = if kind.ends_with("permits") { " 1/1" } else { "" };
+        peer.say(&format!("rounds {kind} /fencelock/{name} {n} {}{size}", file.display()));
+    }
+    rounds(client, ours, name, n, &file).await;
+    for (peer, kind) in peers.iter_mut() {
+        let answer = tokio::task::block_in_place(|| peer.hear());
+        assert!(answer.starts_with(&format!("ok {n} ")), "{name}, {kind}: {answer}");
+    }
+    let writers =
+        1 + peers.len() - peers.iter().filter(|(_, kind)| kind.ends_with("read")).count() - usize::from(ours == "read");
+    assert_eq!(fs::read_to_string(&file).unwrap(), (writers * n).to_string(), "{name}");
+    println!(
+        "MEASURED | zookeeper: {ours} of ours beside {:?}, {n} rounds each | exact | exact | ok",
+        peers.iter().map(|(_, kind)| *kind).collect::<Vec<_>>()
+    );
+    assert_eq!(traces(zk), [""; 0], "{name}");
+}
+
+async fn everybody(login: Option<&str>) {
+    let zk = ZooKeeper::start();
+    let client = of(&zk, Dialect::Curator, login).await;
+    let (mut curator, mut kazoo) = tokio::task::block_in_place(|| (Peer::curator(&zk, login), Peer::kazoo(&zk, login)));
+    together(&zk, &client, "m", "mutex", &mut [(&mut curator, "mutex"), (&mut kazoo, "mutex")]).await;
+    together(&zk, &client, "w", "write", &mut [(&mut curator, "write"), (&mut kazoo, "write")]).await;
+    together(&zk, &client, "r", "read", &mut [(&mut curator, "write"), (&mut kazoo, "read")]).await;
+    together(&zk, &client, "wr", "write", &mut [(&mut curator, "read"), (&mut kazoo, "read")]).await;
+    together(&zk, &client, "p", "permits", &mut [(&mut curator, "permits")]).await;
+    together(&zk, &client, "sm", "permits", &mut [(&mut curator, "semaphore-mutex")]).await;
+    together(&zk, &client, "multi", "mutex", &mut [(&mut curator, "mutex"), (&mut kazoo, "mutex")]).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_is_exact_beside_curator_and_kazoo() {
+    everybody(None).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn and_with_credentials() {
+    everybody(Some("ann:s@cret")).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_is_exact_beside_stock_kazoo_in_its_dialect() {
+    for login in [None, Some("ann:secret")] {
+        let zk = ZooKeeper::start();
+        let client = of(&zk, Dialect::Kazoo, login).await;
+        let mut kazoo = tokio::task::block_in_place(|| Peer::kazoo(&zk, login));
+        together(&zk, &client, "m", "mutex", &mut [(&mut kazoo, "kazoo-mutex")]).await;
+        together(&zk, &client, "w", "write", &mut [(&mut kazoo, "kazoo-write")]).await;
+        together(&zk, &client, "r", "read", &mut [(&mut kazoo, "kazoo-write")]).await;
+        together(&zk, &client, "wr", "write", &mut [(&mut kazoo, "kazoo-read")]).await;
+    }
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wake_ups_work_both_ways() {
+    let zk = ZooKeeper::start();
+    let client = of(&zk, Dialect::Curator, None).await;
+    let mut curator = tokio::task::block_in_place(|| Peer::curator(&zk, None));
+    let ours = client.mutex("m").note("who").lock().await.unwrap();
+    let busy = tokio::task::block_in_place(|| curator.ask("acquire mutex /fencelock/m 50"));
+    assert_eq!(busy, "busy");
+    curator.say("acquire mutex /fencelock/m 20000");
+    while client.inspect("m").await.unwrap().waiters.len() != 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let before = ours.token();
+    let began = Instant::now();
+    ours.release().await.unwrap();
+    let answer = tokio::task::block_in_place(|| curator.hear());
+    println!("a waiter of Curator's hears of our release after {:?}", began.elapsed());
+    let handle = answer.strip_prefix("ok ").unwrap().split(' ').next().unwrap().to_owned();
+    let busy = client.mutex("m").try_lock().await.unwrap().unwrap_err();
+    assert_eq!(&*busy.holder.unwrap().note, "127.0.0.1", "what Curator says of itself");
+    let next = tokio::spawn({
+        let lock = client.mutex("m");
+        async move { lock.lock().await.unwrap() }
+    });
+    while client.inspect("m").await.unwrap().waiters.len() != 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    tokio::task::block_in_place(|| curator.release(&handle));
+    let next = next.await.unwrap();
+    assert!(next.token() > before);
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn elections_are_shared_with_curators_selector_and_kazoos_election() {
+    let zk = ZooKeeper::start();
+    let client = of(&zk, Dialect::Curator, None).await;
+    let (mut curator, mut kazoo) = tokio::task::block_in_place(|| (Peer::curator(&zk, None), Peer::kazoo(&zk, None)));
+    let term = client.election("e").campaign("ours").await.unwrap();
+    curator.say("leader /fencelock/e theirs");
+    while client.inspect("e").await.unwrap().waiters.len() != 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let seen = tokio::task::block_in_place(|| kazoo.ask("participants mutex /fencelock/e"));
+    assert!(seen.contains("ours") && seen.contains("theirs"), "{seen}");
+    term.release().await.unwrap();
+    let answer = tokio::task::block_in_place(|| curator.hear());
+    let handle = answer.strip_prefix("ok ").unwrap().split(' ').next().unwrap().to_owned();
+    let leader = client.election("e").leader().await.unwrap().unwrap();
+    assert_eq!(&*leader.candidate, "theirs");
+    tokio::task::block_in_place(|| curator.release(&handle));
+    assert!(client.election("e").leader().await.unwrap().is_none());
+    // One that ranks by other names is refused.
+    let answer = tokio::task::block_in_place(|| curator.ask("latch /fencelock/latch theirs"));
+    assert!(answer.starts_with("ok"), "{answer}");
+    let error = client.election("latch").campaign("ours").await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_speaks_in_other_words_is_refused_and_told_of() {
+    let zk = ZooKeeper::start();
+    let (curators, kazoos) = (of(&zk, Dialect::Curator, None).await, of(&zk, Dialect::Kazoo, None).await);
+    let (mut curator, mut kazoo) = tokio::task::block_in_place(|| (Peer::curator(&zk, None), Peer::kazoo(&zk, None)));
+    // They are there first: we do not get in.
+    let (handle, _) = tokio::task::block_in_place(|| kazoo.acquire("kazoo-mutex /fencelock/a 5000"));
+    let error = curators.mutex("a").lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    tokio::task::block_in_place(|| kazoo.release(&handle));
+    let (handle, _) = tokio::task::block_in_place(|| curator.acquire("mutex /fencelock/b 5000"));
+    let error = kazoos.mutex("b").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    let kind = curators.rw_lock("b").try_read().await.unwrap_err();
+    assert_eq!(kind.kind(), ErrorKind::KindMismatch, "{kind}");
+    tokio::task::block_in_place(|| curator.release(&handle));
+    // We are there first: they do, and we hear of it.
+    let guard = curators.mutex("c").lock().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let _theirs = tokio::task::block_in_place(|| kazoo.acquire("kazoo-mutex /fencelock/c 5000"));
+    let began = Instant::now();
+    let why = tokio::time::timeout(5 * SEC, guard.lost()).await.expect("it is told");
+    assert_eq!(why, LossReason::TakenOver);
+    let took = began.elapsed();
+    bar(
+        "zookeeper: somebody of another layout beside a hold is told after",
+        format!("{took:?}"),
+        "<= 1 s",
+        took <= SEC,
+    );
+}

@@ -1,0 +1,58 @@
+//! What the other processes do, beside what they do on every engine.
+use fencelock_core::Client;
+use fencelock_testkit::processes::{now, play};
+use fencelock_zookeeper::{Config, ZooKeeperEngine};
+use std::{fs, path::Path, sync::Arc, time::Duration};
+use tokio::runtime::Builder;
+
+/// `FLAVOUR ROLE URL …`: on a runtime with two threads (`two`), or on the caller's own (`one`).
+pub(crate) fn main(words: &[String]) {
+    let runtime = match words[0].as_str() {
+        "one" => Builder::new_current_thread().enable_all().build(),
+        "two" => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+        other => panic!("no such flavour: {other}"),
+    };
+    let (runtime, words) = (runtime.unwrap(), words[1..].to_vec());
+    // In a task: where there are two threads the main one would be a third.
+    let done = runtime.spawn(async move {
+        let mut config = Config::from_url(&words[1]).unwrap();
+        // The ttl is the session's.
+        config.ttl = match words[0].as_str() {
+            "hold" => Duration::from_millis(words[3].parse().unwrap()),
+            "contend" => Duration::from_secs(5),
+            "spans" => Duration::from_secs(30),
+            _ => Duration::from_secs(60),
+        };
+        let engine = ZooKeeperEngine::connect(config).await.unwrap();
+        let client = Client::builder(Arc::new(engine)).build().unwrap();
+        if words[0] == "contend" {
+            return contend(client, &words).await;
+        }
+        assert!(play(client, &words).await, "no such worker: {}", words[0]);
+    });
+    runtime.block_on(done).unwrap();
+}
+/// contend URL NAME COUNTER LOG: takes a mutex again and again, whatever becomes of the server meanwhile, until there is a file
+/// `LOG.stop`; adds one to the counter as nobody could beside somebody else, and writes down from when to when it was valid.
+async fn contend(client: Client, words: &[String]) {
+    let [name, counter, log] = [&words[2], &words[3], &words[4]];
+    let (mut spans, stop) = (String::new(), format!("{log}.stop"));
+    while !Path::new(&stop).exists() {
+        let asked = now();
+        let Ok(guard) = client.mutex(name).lock().await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let start = now();
+        let n: u64 = fs::read_to_string(counter).unwrap_or_default().trim().parse().unwrap_or(0);
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
+        fs::write(format!("{log}.new"), (n + 1).to_string()).unwrap();
+        fs::rename(format!("{log}.new"), counter).unwrap();
+        let end = now();
+        guard.check().unwrap();
+        spans.push_str(&format!("{start} {end} 1 0 {} {}\n", start - asked, guard.token()));
+        // Whether it has arrived is not always known; the session's end ends it then.
+        let _ = guard.release().await;
+    }
+    fs::write(log, spans).unwrap();
+}
