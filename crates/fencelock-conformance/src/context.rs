@@ -128,6 +128,10 @@ impl Context {
     pub fn short(&self) -> Duration {
         self.0.family.short_ttl()
     }
+    /// [`Family::tells_since_the_grant`].
+    pub(crate) fn tells_since_the_grant(&self) -> bool {
+        self.0.family.tells_since_the_grant()
+    }
     /// [`Family::tells_last_token`].
     pub(crate) fn tells_last_token(&self) -> bool {
         self.0.family.tells_last_token()

@@ -27,6 +27,11 @@ pub trait Family: Send + Sync {
     fn tells_last_token(&self) -> bool {
         true
     }
+    /// Whether `held_for` counts from the grant at once. Where a record is not written again when its turn has come it is since somebody
+    /// came, for a while.
+    fn tells_since_the_grant(&self) -> bool {
+        true
+    }
     /// In a worker process: an engine on the store of [`Fixture::address`].
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         let _ = ttl;

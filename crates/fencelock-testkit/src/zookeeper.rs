@@ -340,7 +340,7 @@ impl ZooKeeper {
     /// # Panics
     /// None does.
     pub fn shell(&self) -> ZooKeeperShell {
-        let ports = || self.members.iter().map(|member| member.client);
+        let ports = || self.members.iter().map(|member| member.plain);
         let deadline = Instant::now() + READY;
         loop {
             if let Some(shell) = ports().find_map(|port| ZooKeeperShell::connect(port).ok()) {
@@ -372,7 +372,7 @@ impl ZooKeeper {
     /// # Panics
     /// As there.
     pub fn end_sessions(&self) {
-        let port = self.members[0].client;
+        let port = self.members[0].plain;
         let dump = self.command(0, "dump").unwrap_or_else(|e| panic!("dump: {e}"));
         let words = dump.split_whitespace().filter_map(|word| word.trim_end_matches(':').strip_prefix("0x"));
         let ids: BTreeSet<i64> =

@@ -6,9 +6,13 @@ use crate::{
     wire::{
         node::{Child, LEASES, LOCKS, Node, Role, hold, last},
         op::{Mode, Op, code},
+        record::Record,
     },
 };
 use fencelock_core::{Claim, Holder, Kind};
+
+/// Who has waited for less, in ms, may say that he holds since he came.
+const WAITED: u64 = 100;
 
 /// How an attempt stands.
 #[derive(Clone, Debug)]
@@ -79,7 +83,7 @@ impl Shared {
                 }
             }
         };
-        self.stands(place, &node, &names).await
+        self.stands(place, Some(node.as_str()), &names).await
     }
     /// Looks again.
     pub(crate) async fn look(&self, place: &mut Place, enters: bool) -> Result<Turn, Fault> {
@@ -87,27 +91,39 @@ impl Shared {
             return self.permit(place, enters).await;
         }
         let Some(node) = &place.node else { return Ok(Turn::Gone) };
-        let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
-        match found(listed.children().await)? {
-            Some((names, _)) => self.stands(place, node, &names).await,
+        let node = node.clone();
+        match self.room(place).await? {
+            Some(names) => self.stands(place, Some(node.as_str()), &names).await,
             None => Ok(Turn::Gone),
         }
     }
+    /// How it would stand if it came now: who is refused makes no record. Who would be granted has no token yet.
+    pub(crate) async fn peek(&self, place: &mut Place) -> Result<Turn, Fault> {
+        if place.claim.capacity().is_some() {
+            return self.permit(place, true).await;
+        }
+        let names = self.room(place).await?.unwrap_or_default();
+        self.stands(place, None, &names).await
+    }
+    async fn room(&self, place: &Place) -> Result<Option<Vec<String>>, Fault> {
+        let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
+        Ok(found(listed.children().await)?.map(|(names, _)| names))
+    }
     /// *Invariant (SAFETY K1):* whoever came before us in other words, or for another kind of lock, refuses us; whoever came after us
     /// sees us.
-    async fn stands(&self, place: &Place, node: &str, names: &[String]) -> Result<Turn, Fault> {
-        let Some(own) = self.paths.contender(last(node)) else { return Err(Fault::Answer) };
+    async fn stands(&self, place: &Place, node: Option<&str>, names: &[String]) -> Result<Turn, Fault> {
+        let own = node.map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
         let mut before: Vec<Node> = Vec::new();
-        let (mut there, mut rooms) = (false, Vec::new());
+        let (mut there, mut rooms) = (node.is_none(), Vec::new());
         for name in names {
             match self.paths.child(name) {
-                Child::Contender(node) if node.name == own.name => there = true,
-                Child::Contender(node) if node.is_before(&own) => {
-                    if !own.minds(&node) {
-                        return Ok(Turn::OtherKind(node.role.kind()));
+                Child::Contender(one) if own.as_ref().is_some_and(|own| own.name == one.name) => there = true,
+                Child::Contender(one) if own.as_ref().is_none_or(|own| one.is_before(own)) => {
+                    if !one.is_of(place.role()) {
+                        return Ok(Turn::OtherKind(one.role.kind()));
                     }
-                    if !own.shares_with(&node) {
-                        before.push(node);
+                    if (place.role(), one.role) != (Role::Read, Role::Read) {
+                        before.push(one);
                     }
                 }
                 Child::Foreign(name) => return Err(Fault::Layout(format!("{}/{name}", place.path))),
@@ -223,6 +239,15 @@ impl Shared {
         }
         Ok(false)
     }
+    /// Who has waited, and holds for a while now, says since when: until then his record says since when he came.
+    pub(crate) async fn tell_since(&self, place: &Place) {
+        let since = place.held_since();
+        let Some(path) = place.nodes().next().filter(|_| since > place.record.since + WAITED) else { return };
+        let data = Record { since, ..place.record.clone() }.write();
+        // What somebody else has written there is not for us to overwrite.
+        let set = Op::SetData { path: path.clone(), data, version: 0 };
+        let _ = self.link.ask(place.session, set).stat().await;
+    }
     /// A writer becomes a reader, in his own place in the order: everybody before him has gone, and whoever comes after him waits for
     /// him, or reads beside him.
     ///
@@ -235,7 +260,7 @@ impl Shared {
         };
         let new = format!("{}/{}", place.room, self.paths.downgraded(place.hold, node.number));
         // Its token stays what it was, and the node's own number does not tell it any more.
-        place.record.token = Some(place.token);
+        (place.record.token, place.record.since) = (Some(place.token), place.held_since());
         let swap = Op::Multi(vec![
             self.create(new.clone(), place.record.write(), Mode::Ephemeral),
             Op::Delete { path: old, version: -1 },

@@ -1,6 +1,6 @@
 //! What a `zookeeper:` URL says.
 use crate::wire::{
-    node::{Dialect, escape},
+    node::{Dialect, escape, is_refused},
     op::Acl,
 };
 use fencelock_core::{Error, ErrorKind, Result, url::Url};
@@ -237,8 +237,7 @@ fn parse_acl(text: &str) -> Result<Acl> {
 }
 /// What ZooKeeper allows between two slashes.
 fn is_part(part: &str) -> bool {
-    let odd = |c: char| c.is_control() || matches!(c, '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..='\u{FFFF}');
-    !part.is_empty() && part != "." && part != ".." && !part.contains(odd)
+    !part.is_empty() && part != "." && part != ".." && !part.contains(is_refused)
 }
 fn bracketed(host: &str) -> String {
     if host.contains(':') { format!("[{host}]") } else { host.to_owned() }

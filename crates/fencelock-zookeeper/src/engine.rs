@@ -19,9 +19,9 @@ use fencelock_core::{
     Kind, Listing, LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, Status,
     TakenAway, Token, Version, Versioned, Waiting,
 };
-use std::{fmt, future::pending, sync::Arc, time::Duration};
+use std::{fmt, future::pending, pin::pin, sync::Arc, time::Duration};
 use tokio::{
-    sync::{Mutex, mpsc, oneshot},
+    sync::{Mutex, mpsc, oneshot, watch},
     time::{sleep, timeout},
 };
 
@@ -38,6 +38,8 @@ pub struct ZooKeeperEngine {
     shared: Arc<Shared>,
     jobs: mpsc::UnboundedSender<Job>,
     home: Mutex<(Wire, mpsc::UnboundedReceiver<Job>)>,
+    /// `run` is at work, or wants to be.
+    runs: watch::Sender<bool>,
 }
 
 impl ZooKeeperEngine {
@@ -88,7 +90,7 @@ impl ZooKeeperEngine {
             default_ttl: ttl,
         };
         let (jobs, inbox) = mpsc::unbounded_channel();
-        Ok(Self { info, shared, jobs, home: Mutex::new((wire, inbox)) })
+        Ok(Self { info, shared, jobs, home: Mutex::new((wire, inbox)), runs: watch::Sender::new(false) })
     }
     /// As [`connect`](Self::connect), by a `zookeeper:` URL.
     ///
@@ -120,6 +122,29 @@ impl ZooKeeperEngine {
         self.jobs.send(Box::pin(job)).ok()?;
         rx.await.ok()
     }
+    /// Where nobody runs the engine, whoever looks carries the session himself meanwhile, until somebody does.
+    async fn served<T>(&self, work: impl Future<Output = T>) -> T {
+        let (mut work, mut runs) = (pin!(work), self.runs.subscribe());
+        loop {
+            if *runs.borrow_and_update() {
+                return work.await;
+            }
+            tokio::select! {
+                biased;
+                done = &mut work => return done,
+                _ = runs.changed() => {}
+                mut home = self.home.lock() => {
+                    let (wire, _) = &mut *home;
+                    tokio::select! {
+                        biased;
+                        done = &mut work => return done,
+                        _ = runs.changed() => {}
+                        () = wire.serve(self.link()) => {}
+                    }
+                }
+            }
+        }
+    }
     /// *Invariant:* a message that no server takes would break the connection, and with it everybody's.
     fn fits(&self, operation: &'static str, len: usize) -> Result<()> {
         if len <= LARGEST_VALUE {
@@ -127,6 +152,19 @@ impl ZooKeeperEngine {
         }
         Err(Error::new(ErrorKind::Unsupported, operation, format!("{len} bytes do not go into one node"))
             .hint(format!("ZooKeeper takes {LARGEST_VALUE} at most")))
+    }
+}
+/// For as long as it is there.
+struct Running<'a>(&'a watch::Sender<bool>);
+impl<'a> Running<'a> {
+    fn new(runs: &'a watch::Sender<bool>) -> Self {
+        runs.send_replace(true);
+        Self(runs)
+    }
+}
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.send_replace(false);
     }
 }
 fn capabilities(dialect: Dialect, ttl: Duration) -> Capabilities {
@@ -202,7 +240,7 @@ impl Engine for ZooKeeperEngine {
     async fn withdraw(&self, request: &Request) -> Result<()> {
         let Some(place) = self.shared.found(request.hold()) else { return Ok(()) };
         self.shared.change(place.hold, |place| place.leaving = true);
-        self.shared.withdraw(place).await.map_err(self.told("withdraw"))
+        self.served(self.shared.withdraw(place)).await.map_err(self.told("withdraw"))
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         // The session is kept by `run`; nothing is a hold's own, so nothing is extended here.
@@ -223,7 +261,7 @@ impl Engine for ZooKeeperEngine {
         self.shared.change(place.hold, |place| place.leaving = true);
         // It was sent before, and nobody knows what became of it: nodes that are gone are what it left.
         let again = std::mem::replace(&mut place.unsure, false);
-        match self.shared.leave(&mut place).await {
+        match self.served(self.shared.leave(&mut place)).await {
             Ok(there) => {
                 self.shared.forget(place.hold);
                 if there || again { Ok(Released::Released) } else { not_held().await }
@@ -243,13 +281,14 @@ impl Engine for ZooKeeperEngine {
             return refuse("only a writer's hold can become a reader's");
         }
         let Some(mut place) = self.shared.held(grant) else { return Ok(Outcome::Busy(Busy::default())) };
-        if self.shared.downgrade(&mut place).await.map_err(self.told("downgrade"))? {
+        if self.served(self.shared.downgrade(&mut place)).await.map_err(self.told("downgrade"))? {
             return Ok(Outcome::Granted(Grant { claim: next.claim(), ..grant.clone() }));
         }
         let status = self.inspect(&grant.name).await?;
         Ok(Outcome::Busy(Busy::new(status.holders.into_iter().next(), None)))
     }
     async fn run(&self, reports: &Reports) -> Result<()> {
+        let _running = Running::new(&self.runs);
         let mut home = self.home.lock().await;
         let (wire, jobs) = &mut *home;
         self.link().attend(reports);
@@ -257,15 +296,15 @@ impl Engine for ZooKeeperEngine {
         Ok(())
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {
-        let seen = self.link().again(|| self.shared.see(name)).await;
+        let seen = self.served(self.link().again(|| self.shared.see(name))).await;
         seen.map(|seen| seen.status).map_err(self.told("status"))
     }
     async fn observe(&self, name: &Name, seen: Option<Token>) -> Result<Status> {
         loop {
-            match self.shared.observe(name, seen).await {
+            match self.served(self.shared.observe(name, seen)).await {
                 Err(fault) if fault.may_pass() => {
                     // It goes on when there is an answer.
-                    self.link().session(pending()).await.map_err(self.told("observe"))?;
+                    self.served(self.link().session(pending())).await.map_err(self.told("observe"))?;
                     sleep(Duration::from_millis(50)).await;
                 }
                 status => return status.map_err(self.told("observe")),
@@ -273,7 +312,7 @@ impl Engine for ZooKeeperEngine {
         }
     }
     async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
-        let resized = self.link().again(|| self.shared.resize(name, from, to)).await;
+        let resized = self.served(self.link().again(|| self.shared.resize(name, from, to))).await;
         match resized.map_err(self.told("resize"))? {
             Resized::Done => Ok(()),
             Resized::OtherKind(kind) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
@@ -284,10 +323,11 @@ impl Engine for ZooKeeperEngine {
         Some(self)
     }
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        self.link().again(|| list(&self.shared, prefix, page)).await.map_err(self.told("list"))
+        self.served(self.link().again(|| list(&self.shared, prefix, page))).await.map_err(self.told("list"))
     }
     async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
-        let forced = self.link().again(|| self.shared.force(name, token)).await.map_err(self.told("release"))?;
+        let forced =
+            self.served(self.link().again(|| self.shared.force(name, token))).await.map_err(self.told("release"))?;
         Ok(match forced {
             Ok(()) => Released::Released,
             Err(holder) => Released::NotHeld { holder },
@@ -315,7 +355,7 @@ impl Engine for ZooKeeperEngine {
 #[async_trait]
 impl Cells for ZooKeeperEngine {
     async fn load(&self, name: &Name) -> Result<Versioned> {
-        let loaded = self.link().again(|| self.shared.load(name)).await;
+        let loaded = self.served(self.link().again(|| self.shared.load(name))).await;
         loaded.map_err(self.told("cell"))?.map_err(|kind| Error::other_kind("cell", name, Kind::Cell, kind))
     }
     async fn compare_exchange(
@@ -327,7 +367,7 @@ impl Cells for ZooKeeperEngine {
     ) -> Result<std::result::Result<Version, Conflict>> {
         let value = value.as_deref();
         self.fits("cell", value.map_or(0, <[u8]>::len))?;
-        let swapped = self.link().again(|| self.shared.swap(name, expected, value, nonce)).await;
+        let swapped = self.served(self.link().again(|| self.shared.swap(name, expected, value, nonce))).await;
         let shared = self.shared.clone();
         let unwrite = async move {
             sleep(REMEMBERED).await;

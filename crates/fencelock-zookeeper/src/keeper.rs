@@ -4,7 +4,7 @@ use crate::{
     link::{Session, Wire, Word, found, heard},
     shared::{Place, Shared},
     wire::{
-        node::{Child, last},
+        node::Child,
         op::{Happened, Op},
     },
 };
@@ -73,6 +73,9 @@ async fn guard(shared: Arc<Shared>, place: Place) {
     let ends = place.most.map(|most| place.since + most);
     let held = || shared.found(place.hold).filter(|place| !place.leaving);
     let mut beside = false;
+    if let Some(place) = held() {
+        shared.tell_since(&place).await;
+    }
     while let Some(mut place) = held() {
         let watch = async {
             let looked = look(&shared, &place).await;
@@ -124,12 +127,11 @@ async fn look(shared: &Shared, place: &Place) -> Result<Looked, Fault> {
         }
         words.push(word);
     }
-    let own = place.node.as_deref().and_then(|node| shared.paths.contender(last(node)));
-    if let (Some((asked, word)), Some(own)) = (others, own) {
+    if let Some((asked, word)) = others {
         let names = found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default();
         let beside = |name: &String| match shared.paths.child(name) {
             Child::Foreign(_) => true,
-            Child::Contender(node) => !own.minds(&node),
+            Child::Contender(node) => !node.is_of(place.role()),
             _ => false,
         };
         if names.iter().any(beside) {

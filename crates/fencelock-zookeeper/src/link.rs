@@ -516,9 +516,9 @@ impl Wire {
                         self.sweep(&mut out);
                     }
                 }
-                () = &mut nap => {
+                () = &mut nap, if !self.sent.is_empty() => {
                     nap.set(sleep(patience / NAPS));
-                    quiet = if self.sent.is_empty() { 0 } else { quiet + 1 };
+                    quiet += 1;
                     if quiet > NAPS {
                         return End::Lost(Fault::Connect(format!("no answer within {patience:?}")));
                     }

@@ -57,7 +57,8 @@ impl Shared {
         if !place.permits.is_empty() {
             return Ok(Turn::Granted(place.made));
         }
-        let (Some(node), Claim::Permits { take, of }) = (place.node.clone(), place.claim) else {
+        // Without a place in the queue: if it came now.
+        let (node, Claim::Permits { take, of }) = (place.node.clone(), place.claim) else {
             return Ok(Turn::Gone);
         };
         let leases = format!("{}/{LEASES}", place.path);
@@ -68,8 +69,8 @@ impl Shared {
             let queue = found(queue.children().await)?.map(|(names, _)| names).unwrap_or_default();
             let held = found(held.children().await)?.map(|(names, _)| names);
             let all = found(all.children().await)?.map(|(names, _)| names).unwrap_or_default();
-            let Some((data, stat)) = found(sized.data().await)? else { return Ok(Turn::Gone) };
-            if !queue.iter().any(|name| name == last(&node)) {
+            let (data, stat) = found(sized.data().await)?.unwrap_or_default();
+            if node.as_ref().is_some_and(|node| !queue.iter().any(|name| name == last(node))) {
                 return Ok(Turn::Gone);
             }
             // Whoever comes later in other words sees us.
@@ -78,6 +79,7 @@ impl Shared {
             }
             let size = match parse(&data) {
                 Some(size) => size,
+                None if node.is_none() => of,
                 None => {
                     let data = of.to_string().into_bytes();
                     let set = Op::SetData { path: place.path.clone(), data, version: stat.version };
@@ -92,9 +94,12 @@ impl Shared {
                 return Ok(Turn::OtherSize(size));
             }
             let first = held.iter().flatten().next().map(|name| format!("{leases}/{name}"));
-            let Some(own) = self.paths.contender(last(&node)) else { return Err(Fault::Answer) };
-            let before: Vec<Node> =
-                queue.iter().filter_map(|name| self.paths.contender(name)).filter(|one| one.is_before(&own)).collect();
+            let own = node.as_ref().map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
+            let before: Vec<Node> = queue
+                .iter()
+                .filter_map(|name| self.paths.contender(name))
+                .filter(|one| own.as_ref().is_none_or(|own| one.is_before(own)))
+                .collect();
             if let Some(nearest) = before.iter().find(|one| !before.iter().any(|other| one.is_before(other))) {
                 let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX);
                 let front = Front::Goes { node: format!("{}/{}", place.room, nearest.name), holder: first };
@@ -105,6 +110,7 @@ impl Shared {
                 let front = Front::Frees { leases, taken, path: place.path.clone(), size, holder: first };
                 return Ok(Turn::Waits { ahead: 0, front });
             }
+            let Some(node) = &node else { return Ok(Turn::Granted(0)) };
             let beginning = format!("{leases}/{}", self.paths.beginning(Role::Permit, place.hold));
             // Who it is stands in the first: a transaction has a megabyte.
             let data = |n| if n == 0 { place.record.write() } else { Vec::new() };
@@ -115,7 +121,7 @@ impl Shared {
             self.keep(place);
             match self.link.ask(place.session, Op::Multi(ops)).all().await {
                 Ok(Ok((zxid, made))) => {
-                    (place.node, place.permits, place.open) = (None, made, false);
+                    (place.node, place.permits, place.made, place.open) = (None, made, zxid, false);
                     self.keep(place);
                     return Ok(Turn::Granted(zxid));
                 }

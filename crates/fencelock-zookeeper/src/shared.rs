@@ -5,7 +5,7 @@ use crate::{
     wire::{
         node::{Paths, Role},
         op::{Acl, Mode, Op, code},
-        record::Record,
+        record::{Record, wall_millis},
     },
 };
 use fencelock_core::{BootClock, Claim, Clock, Event, Grant, HoldId, Lease, Moment, Name, Request, Token};
@@ -55,6 +55,11 @@ pub(crate) struct Place {
 impl Place {
     pub(crate) fn role(&self) -> Role {
         Role::of(self.claim)
+    }
+    /// When it was granted, by the wall clock, in ms.
+    pub(crate) fn held_since(&self) -> u64 {
+        let held = self.since.until(BootClock.now()).as_millis();
+        wall_millis().saturating_sub(u64::try_from(held).unwrap_or(0))
     }
     /// All that it has.
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &String> {

@@ -123,8 +123,17 @@ async fn enter(
         if request.open(BootClock.now(), PATIENCE).is_none() {
             return Ok(None);
         }
-        let turn =
-            if place.nodes().next().is_some() { shared.look(place, true).await } else { shared.enter(place).await };
+        let turn = if place.nodes().next().is_some() {
+            shared.look(place, true).await
+        } else if request.wait() {
+            shared.enter(place).await
+        } else {
+            // Who does not wait looks first: most who are refused leave no trace.
+            match shared.peek(place).await {
+                Ok(Turn::Granted(_)) => shared.enter(place).await,
+                refused => refused,
+            }
+        };
         let fault = match turn {
             Err(fault) if fault.may_pass() && fault != Fault::SessionOver => fault,
             end => return end.map(Some),

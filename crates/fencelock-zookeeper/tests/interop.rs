@@ -158,7 +158,7 @@ async fn elections_are_shared_with_curators_selector_and_kazoos_election() {
     }
     let seen = tokio::task::block_in_place(|| kazoo.ask("participants mutex /fencelock/e"));
     assert!(seen.contains("ours") && seen.contains("theirs"), "{seen}");
-    term.release().await.unwrap();
+    term.resign().await.unwrap();
     let answer = tokio::task::block_in_place(|| curator.hear());
     let handle = answer.strip_prefix("ok ").unwrap().split(' ').next().unwrap().to_owned();
     let leader = client.election("e").leader().await.unwrap().unwrap();

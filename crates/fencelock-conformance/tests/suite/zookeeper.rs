@@ -24,6 +24,9 @@ impl Family for One {
     fn tells_last_token(&self) -> bool {
         false
     }
+    fn tells_since_the_grant(&self) -> bool {
+        false
+    }
     fn start(&self) -> Box<dyn Fixture> {
         // Sessions as short as trials ask for, and as long.
         let options =

@@ -60,13 +60,9 @@ pub(crate) struct Node {
     pub(crate) number: i32,
 }
 impl Node {
-    /// They contend for one kind of lock.
-    pub(crate) fn minds(&self, other: &Self) -> bool {
-        self.role.kind() == other.role.kind() || other.role == Role::Either
-    }
-    /// Both may hold at once.
-    pub(crate) fn shares_with(&self, other: &Self) -> bool {
-        (self.role, other.role) == (Role::Read, Role::Read)
+    /// It contends for the same kind of lock.
+    pub(crate) fn is_of(&self, role: Role) -> bool {
+        self.role.kind() == role.kind() || self.role == Role::Either
     }
     /// Whether it came before the other one.
     ///
@@ -240,12 +236,16 @@ fn is_foreign(name: &str) -> bool {
     numbered && (WORDS.iter().any(|word| head.ends_with(word)) || (name.starts_with("x-") && head.ends_with('-')))
 }
 
-/// Between two slashes ZooKeeper takes everything but control characters, some that are nobody's, and `.` and `..`.
+/// Between two slashes ZooKeeper refuses control characters, `.` and `..`, what is private to programs, and what takes two of Java's
+/// characters.
+pub(crate) fn is_refused(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..)
+}
+/// What it refuses is written as its bytes, as in a URL.
 pub(crate) fn escape(text: &str, out: &mut String) {
     let dots = matches!(text, "." | "..") || text == "zookeeper";
     for (n, c) in text.chars().enumerate() {
-        let odd =
-            matches!(c, '%' | '/') || c.is_control() || matches!(c, '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..='\u{FFFF}');
+        let odd = matches!(c, '%' | '/') || is_refused(c);
         if odd || (n == 0 && dots) {
             let mut buffer = [0; 4];
             for byte in c.encode_utf8(&mut buffer).bytes() {

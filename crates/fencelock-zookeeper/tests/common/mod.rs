@@ -22,6 +22,7 @@ pub fn messages(zk: &ZooKeeper) -> f64 {
 }
 /// What lies there of those who contend. Nodes that nobody uses any more go by themselves.
 pub fn traces(zk: &ZooKeeper) -> Vec<String> {
-    let contender = |node: &String| node.rsplit('/').next().is_some_and(|name| name.len() > 40 && !name.starts_with('%'));
+    let contender =
+        |node: &String| node.rsplit('/').next().is_some_and(|name| name.len() > 40 && !name.starts_with('%'));
     zk.nodes("/fencelock").into_iter().filter(contender).collect()
 }
