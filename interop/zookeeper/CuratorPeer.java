@@ -126,7 +126,7 @@ public final class CuratorPeer {
                 case "leader" -> acquire(new Leader(words[1], words[2]), LONGEST_MS);
                 case "latch" -> acquire(new Latch(words[1], words[2]), LONGEST_MS);
                 case "release" -> release(words[1]);
-                case "participants" -> ("ok " + String.join("|", participants(words[1], words[2]))).strip();
+                case "participants" -> ("ok " + String.join("|", participants(words[1], words[2])).replace('\n', ' ')).strip();
                 case "revoke" -> {
                     Revoker.attemptRevoke(client, words[1]);
                     yield "ok";

@@ -207,7 +207,7 @@ class Peer:
             who = Semaphore(self.client, path).lease_holders()
         else:
             who = {**LOCKS, **ELECTIONS}[kind](self.client, path).contenders()
-        return ("ok " + "|".join(each or "-" for each in who)).strip()
+        return ("ok " + "|".join(each.replace("\n", " ") or "-" for each in who)).strip()
 
     def close(self):
         self.client.stop()

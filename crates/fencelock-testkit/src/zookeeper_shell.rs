@@ -42,6 +42,20 @@ impl ZooKeeperShell {
             _ => Err(io::Error::other("no session")),
         }
     }
+    /// From now on it is somebody: `USER:PASSWORD`.
+    ///
+    /// # Errors
+    /// The server does not answer.
+    pub fn log_in(&mut self, login: &str) -> io::Result<()> {
+        let mut ask = Vec::new();
+        ask.extend((-4_i32).to_be_bytes());
+        ask.extend(100_i32.to_be_bytes());
+        ask.extend(0_i32.to_be_bytes());
+        put(&mut ask, b"digest");
+        put(&mut ask, login.as_bytes());
+        send(&mut self.stream, &ask)?;
+        receive(&mut self.stream).map(drop)
+    }
     /// What is answered, without its head; `None`: there is no such node.
     fn ask(&mut self, op: i32, body: &[u8]) -> io::Result<Option<Vec<u8>>> {
         self.xid += 1;
@@ -149,16 +163,15 @@ impl ZooKeeperShell {
     /// # Errors
     /// As there.
     pub fn end(port: u16, session: i64) -> io::Result<()> {
-        // Who has lost it is told so.
-        match Self::open(port, session, password(session)) {
-            // The server may hang up before it answers.
-            Ok(mut theirs) => match theirs.ask(-11, &[]) {
-                Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => Err(e),
-                _ => Ok(()),
-            },
-            Err(e) if e.to_string() == "no session" => Ok(()),
-            Err(e) => Err(e),
+        // Its owner comes back at once when his connection is taken, and takes it from us: until the server says that it is gone.
+        for _ in 0..1_000 {
+            match Self::open(port, session, password(session)) {
+                Ok(mut theirs) => drop(theirs.ask(-11, &[])),
+                Err(e) if e.to_string() == "no session" => return Ok(()),
+                Err(_) => {}
+            }
         }
+        Err(io::Error::other("it does not end"))
     }
     /// Our own number.
     pub const fn session(&self) -> i64 {
