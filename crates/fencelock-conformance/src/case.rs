@@ -1,5 +1,5 @@
 //! A case: what is shown of every engine that it applies to.
-use crate::{catalogue::known, context::Context, fixture::Fixture, peer::RoleContext};
+use crate::{Family, catalogue::known, context::Context, fixture::Fixture, peer::RoleContext};
 use fencelock_core::Capabilities;
 use std::{fmt, future::Future, pin::Pin, time::Duration};
 
@@ -51,6 +51,7 @@ impl fmt::Debug for Case {
 
 /// What a family has, as far as cases need it.
 pub(crate) struct Ground<'a> {
+    pub(crate) family: &'a dyn Family,
     pub(crate) can: &'a Capabilities,
     pub(crate) fixture: &'a dyn Fixture,
     pub(crate) cut: bool,
@@ -77,6 +78,10 @@ pub enum Need {
     Downgrade,
     /// Leases that are never renewed.
     FixedLeases,
+    /// How long a lease has left is told by the store.
+    Left,
+    /// As many permits at once as a number can say.
+    ManyPermits,
     /// Several applications in one store.
     Namespaces,
     /// Clients can be made while there is no server.
@@ -109,7 +114,7 @@ pub enum Need {
 }
 impl Need {
     fn missing(self, ground: &Ground<'_>) -> Option<&'static str> {
-        let Ground { can, fixture, cut, sessions } = *ground;
+        let Ground { family, can, fixture, cut, sessions } = *ground;
         let processes = fixture.address().is_some();
         let (has, why) = match self {
             Self::Alone | Self::Store => (true, ""),
@@ -120,6 +125,8 @@ impl Need {
             Self::Deletions => (fixture.deletions().is_some(), "its records cannot be deleted from outside"),
             Self::Downgrade => (can.downgrade, "no downgrade"),
             Self::FixedLeases => (can.fixed_leases, "no fixed leases: holds live with a session"),
+            Self::Left => (family.tells_what_is_left(), "nobody can ask how long another's session has left"),
+            Self::ManyPermits => (family.takes_any_number(), "each permit is a record of its own"),
             Self::Namespaces => (fixture.namespaces().is_some(), "no namespaces"),
             Self::NoServer => {
                 let needed = fixture.server().is_some_and(|server| server.is_asked_first());
@@ -129,7 +136,7 @@ impl Need {
             Self::Permits => (can.permits, "no permits"),
             Self::Processes => (processes, "its store lives in one process"),
             Self::ReadWrite => (can.read_write, "no read-write locks"),
-            Self::Records => (fixture.records().is_some(), "its records do not go by themselves"),
+            Self::Records => (fixture.records().is_some(), "its unused records cannot be aged from outside"),
             Self::Server => (fixture.server().is_some(), "no server"),
             Self::Sessions => (fixture.sessions().is_some(), "its sessions cannot be ended from outside"),
             Self::Silence => (cut || fixture.server().is_some(), "it cannot be made silent"),

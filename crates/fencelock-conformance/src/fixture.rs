@@ -32,6 +32,14 @@ pub trait Family: Send + Sync {
     fn tells_since_the_grant(&self) -> bool {
         true
     }
+    /// Whether the store tells how long somebody's lease has left.
+    fn tells_what_is_left(&self) -> bool {
+        true
+    }
+    /// Whether one request may take as many permits as there can be.
+    fn takes_any_number(&self) -> bool {
+        true
+    }
     /// In a worker process: an engine on the store of [`Fixture::address`].
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         let _ = ttl;

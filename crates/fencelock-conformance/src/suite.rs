@@ -156,7 +156,7 @@ impl Store {
     }
     fn missing(&self, case: &Case) -> Option<&'static str> {
         let (fixture, sessions) = (&*self.fixture, self.family.scopes().contains(&"session"));
-        case.missing(&Ground { can: &self.can, fixture, cut: self.cut, sessions })
+        case.missing(&Ground { family: self.family, can: &self.can, fixture, cut: self.cut, sessions })
     }
     fn trial(self: Arc<Self>, case: &'static Case) -> Trial {
         let name = name(self.family, case);

@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 cases! {
     "curator/uncreated-path-get-leader" => uncreated_path_get_leader;
     "curator/session-interruption-no-brain-split" => session_interruption, needs: [Crash];
-    "curator/session-error-policy" => session_error_policy, needs: [Crash];
+    "curator/session-error-policy" => session_error_policy, needs: [Crash, Left];
     "curator/error-policies" => error_policies, needs: [Silence];
     "curator/close-without-connection" => close_without_connection, needs: [Silence];
     "curator/lost-connection" => lost_connection, needs: [Server];

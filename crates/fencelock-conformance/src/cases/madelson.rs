@@ -16,9 +16,9 @@ cases! {
     "madelson/cross-process-abandonment" => cross_process_abandonment;
     "madelson/cross-process-with-kill" => cross_process_with_kill, needs: [Crash];
     "madelson/writer-trumps-reader" => writer_trumps_reader, needs: [ReadWrite];
-    "madelson/max-count" => max_count, needs: [Permits];
+    "madelson/max-count" => max_count, needs: [Permits, ManyPermits];
     "madelson/concurrency-handling" => concurrency_handling, needs: [Permits];
-    "madelson/high-ticket-count" => high_ticket_count, needs: [Permits];
+    "madelson/high-ticket-count" => high_ticket_count, needs: [Permits, ManyPermits];
     "madelson/self-deadlock-wait" => self_deadlock_wait, needs: [Permits];
     "madelson/composite-argument-validation" => composite_arguments;
     "madelson/composite-successful-acquisition" => composite_acquisition;

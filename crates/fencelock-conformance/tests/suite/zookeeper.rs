@@ -27,6 +27,12 @@ impl Family for One {
     fn tells_since_the_grant(&self) -> bool {
         false
     }
+    fn tells_what_is_left(&self) -> bool {
+        false
+    }
+    fn takes_any_number(&self) -> bool {
+        false
+    }
     fn start(&self) -> Box<dyn Fixture> {
         // Sessions as short as trials ask for, and as long.
         let options =
