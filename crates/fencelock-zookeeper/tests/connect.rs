@@ -1,0 +1,188 @@
+//! Connections: encrypted, with credentials, to servers of which some are dead; and what a client is granted.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::{eventually, within};
+use fencelock_core::ErrorKind;
+use fencelock_testkit::{
+    Pki, ZooKeeper, ZooKeeperOptions, ZooKeeperTls, free_port,
+    processes::{bar, full},
+};
+use fencelock_zookeeper::{Config, Tls, ZooKeeperEngine};
+use std::time::{Duration, Instant};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encrypted_with_certificates_of_both_sides() {
+    let pki = Pki::new(&["127.0.0.1"]);
+    let (cert, key, ca) = (pki.file("ours.server.crt"), pki.file("ours.server.key"), pki.file("ours.ca"));
+    let tls = ZooKeeperTls { cert, key, ca, client_auth: true };
+    let zk = ZooKeeper::with(ZooKeeperOptions { tls: Some(tls), ..ZooKeeperOptions::default() });
+    let config = |ca: Option<&str>, client: Option<&str>| {
+        let mut config = Config::from_url(&zk.url()).unwrap();
+        let pair = |who: &str| (pki.file(&format!("{who}.client.crt")), pki.file(&format!("{who}.client.key")));
+        config.tls = Some(Tls { ca: ca.map(|name| pki.file(name)), client: client.map(pair) });
+        config
+    };
+    let good = config(Some("ours.ca"), Some("ours"));
+    let a = built(ZooKeeperEngine::connect(good.clone()).await.unwrap());
+    let word = |name: &str| pki.file(name).display().to_string();
+    let (ca, cert, key) = (word("ours.ca"), word("ours.client.crt"), word("ours.client.key"));
+    let url = format!("{}?ca={ca}&cert={cert}&key={key}", zk.url());
+    let b = built(ZooKeeperEngine::from_url(&url).await.unwrap());
+    let guard = a.mutex("x").lock().await.unwrap();
+    let next = tokio::spawn(b.mutex("x").lock());
+    eventually("it waits", || async { a.inspect("x").await.unwrap().waiters.len() == 1 }).await;
+    guard.release().await.unwrap();
+    within("its turn", next).await.unwrap().unwrap().release().await.unwrap();
+    // Signed by nobody whom we trust; a client that shows none, or one that the server does not trust; and no encryption at all.
+    let mut plain = Config::from_url(&zk.url()).unwrap();
+    plain.tls = None;
+    let wrong = [
+        config(Some("others.ca"), Some("ours")),
+        config(None, Some("ours")),
+        config(Some("ours.ca"), None),
+        config(Some("ours.ca"), Some("others")),
+        plain,
+    ];
+    let all = wrong.map(|wrong| tokio::spawn(async move { (ZooKeeperEngine::connect(wrong.clone()).await, wrong) }));
+    for one in all {
+        let (end, wrong) = one.await.unwrap();
+        let error = end.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{wrong:?}: {error}");
+    }
+    // Files that are none.
+    for (ca, cert, key) in [
+        ("missing", "ours.client.crt", "ours.client.key"),
+        ("nothing", "ours.client.crt", "ours.client.key"),
+        ("ours.ca", "nothing", "ours.client.key"),
+        ("ours.ca", "ours.client.crt", "nothing"),
+    ] {
+        let mut wrong = good.clone();
+        wrong.tls = Some(Tls { ca: Some(pki.file(ca)), client: Some((pki.file(cert), pki.file(key))) });
+        let error = ZooKeeperEngine::connect(wrong).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{ca} {cert} {key}: {error}");
+    }
+}
+
+/// With user and password nodes are the creator's alone, and of those whom he names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_belong_to_whoever_logs_in() {
+    let zk = ZooKeeper::start();
+    let open = async |user: &str, more: &str| {
+        let url = zk.url().replace("zookeeper://", &format!("zookeeper://{user}")) + more;
+        built(ZooKeeperEngine::from_url(&url).await.unwrap())
+    };
+    let ann = open("ann:secret@", "?root=/ann").await;
+    let guard = ann.mutex("x").lock().await.unwrap();
+    for other in [
+        ZooKeeperEngine::from_url(&(zk.url() + "?root=/ann")).await,
+        ZooKeeperEngine::from_url(&(zk.url().replace("//", "//bob:hunter2@") + "?root=/ann")).await,
+        ZooKeeperEngine::from_url(&(zk.url().replace("//", "//ann:wrong@") + "?root=/ann")).await,
+    ] {
+        let error = other.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+        assert!(!error.to_string().contains("hunter2") && !error.to_string().contains("wrong"), "{error}");
+    }
+    guard.release().await.unwrap();
+    // `digest:bob:` and the hash of `bob:hunter2`, as `DigestAuthenticationProvider` makes it.
+    let more = "?root=/both&acl=digest:bob:1Yu1ryCXOIF7lyFzbmQ5J%2BMJOZc%3D";
+    let guard = open("ann:secret@", more).await.mutex("x").lock().await.unwrap();
+    let bob = open("bob:hunter2@", "?root=/both").await;
+    let busy = bob.mutex("x").try_lock().await.unwrap().unwrap_err();
+    assert_eq!(busy.holder.unwrap().hold, guard.id());
+    let error = ZooKeeperEngine::from_url(&(zk.url() + "?root=/both")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+
+/// The server has the last word about a session's timeout, and that is what a hold is good for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_server_grants_counts() {
+    let zk = ZooKeeper::with(ZooKeeperOptions { max_session: 4 * SEC, ..ZooKeeperOptions::default() });
+    let asked = client(&zk, 60 * SEC).await;
+    assert_eq!(asked.info().default_ttl, 4 * SEC);
+    let guard = asked.mutex("x").lock().await.unwrap();
+    assert!(guard.ttl() == 4 * SEC && guard.remaining() <= 4 * SEC);
+    let error = asked.mutex("y").ttl(SEC).lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    // Two ticks at least.
+    let short = client(&zk, Duration::from_millis(200)).await;
+    assert!(short.info().default_ttl >= SEC, "{:?}", short.info().default_ttl);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_dead() {
+    let (dead, zk) = (free_port(), ZooKeeper::start());
+    let began = Instant::now();
+    let error = ZooKeeperEngine::from_url(&format!("zookeeper://127.0.0.1:{dead}")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(began.elapsed() < 7 * SEC, "{:?}", began.elapsed());
+    // One of them lives.
+    for _ in 0..4 {
+        let url = format!("zookeeper://127.0.0.1:{dead},{}", zk.endpoints());
+        let client = built(ZooKeeperEngine::from_url(&url).await.unwrap());
+        client.mutex("x").lock().await.unwrap().release().await.unwrap();
+    }
+}
+
+/// A server that restarts costs nobody his hold, and nobody his place; a majority that is missing, neither (SAFETY E8).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_survived() {
+    let zk = ZooKeeper::cluster();
+    let (a, b) = (client(&zk, 20 * SEC).await, client(&zk, 20 * SEC).await);
+    let guard = a.mutex("x").lock().await.unwrap();
+    let wait = tokio::spawn(b.mutex("x").lock());
+    eventually("it waits", || async { a.inspect("x").await.unwrap().waiters.len() == 1 }).await;
+    let hold = a.inspect("x").await.unwrap().waiters[0].hold;
+    zk.kill(0);
+    zk.kill(1);
+    let began = Instant::now();
+    let error = a.mutex("y").lock().await.unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Ambiguous), "{error}");
+    assert!(began.elapsed() < 8 * SEC, "{:?}", began.elapsed());
+    assert!(!wait.is_finished());
+    guard.check().unwrap();
+    zk.begin(0);
+    zk.restart(1);
+    eventually("it is answered", || async { a.inspect("x").await.is_ok() }).await;
+    guard.check().unwrap();
+    let status = a.inspect("x").await.unwrap();
+    assert_eq!(status.waiters.iter().map(|waiter| waiter.hold).collect::<Vec<_>>(), [hold], "{status:?}");
+    guard.release().await.unwrap();
+    let next = within("its turn", wait).await.unwrap().unwrap();
+    assert_eq!(next.id(), hold);
+    next.release().await.unwrap();
+}
+
+/// Of many holds a client keeps one session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_holds_cost_a_word_now_and_then() {
+    let holds = if full() { 10_000 } else { 1_000 };
+    let zk = ZooKeeper::start();
+    let client = client(&zk, 6 * SEC).await;
+    let mut held = Vec::new();
+    for batch in 0..holds / 100 {
+        let tasks = (0..100).map(|n| {
+            let mutex = client.mutex(format!("held{}", 100 * batch + n));
+            tokio::spawn(async move { mutex.lock().await.unwrap() })
+        });
+        for task in tasks.collect::<Vec<_>>() {
+            held.push(task.await.unwrap());
+        }
+    }
+    // Everybody is watched by now.
+    tokio::time::sleep(3 * SEC).await;
+    let before = messages(&zk);
+    tokio::time::sleep(6 * SEC).await;
+    let words = messages(&zk) - before - 1.0;
+    held.iter().for_each(|guard| guard.check().unwrap());
+    bar(
+        &format!("zookeeper: {holds} holds with a session of 6 s"),
+        format!("{words} messages in 6 s"),
+        "<= 2 a second",
+        words <= 12.0,
+    );
+    assert!(words <= 12.0, "{words}");
+    for guard in held {
+        guard.release().await.unwrap();
+    }
+}

@@ -1,0 +1,181 @@
+//! What ZooKeeper's own ways bring with them: numbers that begin anew, names that it refuses, nodes of strangers, and what each
+//! operation costs.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::{eventually, within};
+use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_testkit::{
+    ZooKeeper, ZooKeeperOptions,
+    processes::{bar, tenth},
+};
+use std::time::{Duration, Instant};
+
+/// The parent goes when nobody uses it, and its children's numbers begin anew. Tokens do not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_rise_when_the_node_of_the_name_was_removed() {
+    let options = ZooKeeperOptions { reap: Duration::from_millis(100), ..ZooKeeperOptions::default() };
+    let zk = ZooKeeper::with(options);
+    let client = client(&zk, 10 * SEC).await;
+    let (mut last, mut numbers) = (None, Vec::new());
+    for _ in 0..3 {
+        let guard = client.mutex("m").lock().await.unwrap();
+        assert!(Some(guard.token()) > last, "{last:?}");
+        last = Some(guard.token());
+        numbers.extend(traces(&zk));
+        guard.release().await.unwrap();
+        eventually("it is removed", || async { !zk.nodes("/").contains(&"/fencelock/m".to_owned()) }).await;
+    }
+    assert!(numbers.iter().all(|node| node.ends_with("-lock-0000000000")), "{numbers:?}");
+    // Nothing of ours stays behind.
+    client.shutdown(SEC).await.unwrap();
+    let left = || zk.nodes("/").into_iter().filter(|node| !node.starts_with("/zookeeper")).collect::<Vec<_>>();
+    eventually("everything is removed", || async { left().is_empty() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_name_has_one_kind() {
+    let zk = ZooKeeper::start();
+    let (a, b) = (client(&zk, 10 * SEC).await, client(&zk, 10 * SEC).await);
+    let kinds: [(&str, for<'a> fn(&'a Client, &'a str) -> Try<'a>); 5] = [
+        ("mutex", |client, name| {
+            Box::pin(async move { client.mutex(name).try_lock().await.map(|it| it.map(drop).map_err(drop)) })
+        }),
+        ("write", |client, name| {
+            Box::pin(async move { client.rw_lock(name).try_write().await.map(|it| it.map(drop).map_err(drop)) })
+        }),
+        ("read", |client, name| {
+            Box::pin(async move { client.rw_lock(name).try_read().await.map(|it| it.map(drop).map_err(drop)) })
+        }),
+        ("permits", |client, name| {
+            Box::pin(async move { client.semaphore(name, 3).try_acquire(1).await.map(|it| it.map(drop).map_err(drop)) })
+        }),
+        ("cell", |client, name| Box::pin(async move { client.cell(name).load().await.map(|_| Ok(())) })),
+    ];
+    let refused = async |name: &str, own: &[&str]| {
+        for (kind, attempt) in kinds.iter().filter(|(kind, _)| !own.contains(kind)) {
+            let error = attempt(&b, name).await.expect_err(kind);
+            assert_eq!(error.kind(), ErrorKind::KindMismatch, "{name}, {kind}: {error}");
+        }
+    };
+    let mutex = a.mutex("m").lock().await.unwrap();
+    refused("m", &["mutex"]).await;
+    let write = a.rw_lock("rw").write().await.unwrap();
+    refused("rw", &["read", "write"]).await;
+    let permit = a.semaphore("s", 3).acquire(1).await.unwrap();
+    refused("s", &["permits"]).await;
+    let error = b.semaphore("s", 4).try_acquire(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CapacityMismatch, "{error}");
+    let cell = a.cell("c");
+    let version = cell.compare_exchange(cell.load().await.unwrap().version, b"x".to_vec()).await.unwrap().unwrap();
+    refused("c", &["cell"]).await;
+    drop((mutex, write, permit));
+    cell.remove(version).await.unwrap().unwrap();
+    for name in ["m", "rw", "s", "c"] {
+        eventually("it is free", || async { b.mutex(name).try_lock().await.is_ok_and(|it| it.is_ok()) }).await;
+    }
+    assert_eq!(traces(&zk), [""; 0]);
+}
+type Try<'a> = std::pin::Pin<Box<dyn Future<Output = Result<Result<(), ()>, fencelock_core::Error>> + Send + 'a>>;
+
+/// Somebody's junk below a lock's name minds nobody; a node that is deleted under its holder is told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn strangers_hands() {
+    let zk = ZooKeeper::start();
+    let (a, b) = (client(&zk, 10 * SEC).await, client(&zk, 10 * SEC).await);
+    let guard = a.mutex("m").lock().await.unwrap();
+    zk.shell().create("/fencelock/m/junk", b"\xFF\xFE", 0).unwrap();
+    assert!(b.mutex("m").try_lock().await.unwrap().is_err());
+    let wait = tokio::spawn(b.mutex("m").lock());
+    eventually("it waits", || async { a.inspect("m").await.unwrap().waiters.len() == 1 }).await;
+    guard.release().await.unwrap();
+    let guard = within("its turn", wait).await.unwrap().unwrap();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let own = traces(&zk);
+    assert_eq!(own.len(), 1, "{own:?}");
+    let began = Instant::now();
+    assert!(zk.shell().delete(&own[0]).unwrap());
+    assert_eq!(within("told", guard.lost()).await, LossReason::TakenOver);
+    let took = began.elapsed();
+    bar("zookeeper: a hold whose node is deleted is told after", format!("{took:?}"), "<= 250 ms", took <= SEC / 4);
+    // So is one who waits: he goes to the back of the queue.
+    let guard = a.mutex("m").lock().await.unwrap();
+    let wait = tokio::spawn(b.mutex("m").lock());
+    eventually("it waits", || async { a.inspect("m").await.unwrap().waiters.len() == 1 }).await;
+    let old = a.inspect("m").await.unwrap().waiters[0].hold;
+    let theirs = traces(&zk).into_iter().max_by_key(|node| node[node.len() - 10..].to_owned()).unwrap();
+    zk.shell().delete(&theirs).unwrap();
+    guard.release().await.unwrap();
+    let next = within("its turn", wait).await.unwrap().unwrap();
+    assert!(next.id() != old || a.inspect("m").await.unwrap().holders[0].hold == next.id());
+}
+
+/// One end of the counter and the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_order_goes_on_over_the_end_of_the_counter() {
+    let zk = ZooKeeper::start();
+    let (a, b) = (client(&zk, 10 * SEC).await, client(&zk, 10 * SEC).await);
+    drop(a.mutex("m").lock().await.unwrap());
+    // Four thousand million came before, and this one a little earlier than we.
+    let mut shell = zk.shell();
+    let node = |number: &str| format!("/fencelock/m/_c_01234567-0123-0123-0123-0123456789ab-lock-{number}");
+    shell.create(&node("-000000005"), b"", 1).unwrap();
+    let wait = tokio::spawn(b.mutex("m").lock());
+    eventually("it waits", || async { a.inspect("m").await.unwrap().waiters.len() == 1 }).await;
+    shell.delete(&node("-000000005")).unwrap();
+    let held = within("its turn", wait).await.unwrap().unwrap();
+    held.release().await.unwrap();
+    // Who comes after the end of the counter is not before those who came before it.
+    shell.create(&node("-2147483648"), b"", 1).unwrap();
+    let guard = within("nobody is before", b.mutex("m").lock()).await.unwrap();
+    let status = a.inspect("m").await.unwrap();
+    assert_eq!(status.holders.iter().map(|holder| holder.hold).collect::<Vec<_>>(), [guard.id()], "{status:?}");
+    shell.delete(&node("-2147483648")).unwrap();
+}
+
+/// What each operation costs the server.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operations_are_counted() {
+    let zk = ZooKeeper::start();
+    let client = client(&zk, 60 * SEC).await;
+    let pairs = tenth(1_000);
+    let lock = client.mutex("m");
+    lock.lock().await.unwrap().release().await.unwrap();
+    let before = messages(&zk);
+    for _ in 0..pairs {
+        lock.lock().await.unwrap().release().await.unwrap();
+    }
+    // The question itself is one.
+    let each = (messages(&zk) - before - 1.0) / f64::from(u32::try_from(pairs).unwrap());
+    bar("zookeeper: operations of a pair", format!("{each:.2}"), "3", each < 3.1);
+    assert!(each < 3.1, "{each}");
+    // Many who wait: each hears of the one in front, and of nobody else.
+    let waiters = tenth(1_000);
+    let held = lock.lock().await.unwrap();
+    let others: Vec<_> = (0..waiters.min(200)).collect();
+    let mut clients = Vec::new();
+    for _ in 0..4 {
+        clients.push(common::client(&zk, 60 * SEC).await);
+    }
+    let semaphore = |n: usize| clients[n % 4].semaphore("s", 1);
+    let first = client.semaphore("s", 1).acquire(1).await.unwrap();
+    let tasks: Vec<_> = others
+        .iter()
+        .map(|n| {
+            let wait = semaphore(*n).acquire(1);
+            tokio::spawn(async move { drop(wait.await.unwrap()) })
+        })
+        .collect();
+    eventually("all wait", || async { client.inspect("s").await.unwrap().waiters.len() == others.len() }).await;
+    let before = messages(&zk);
+    first.release().await.unwrap();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let each = (messages(&zk) - before - 1.0) / others.len() as f64;
+    println!(
+        "MEASURED | zookeeper: operations of a semaphore's hand-over, {} waiters | {each:.2} | reported | ok",
+        others.len()
+    );
+    held.release().await.unwrap();
+}

@@ -1,0 +1,199 @@
+//! Attempts that are given up while what they sent is lost, answered to nobody, or late: nothing of one is left while its client lives
+//! (SAFETY A2, A3), though the session that it is written by goes on; and nothing when its client is gone and its session over.
+//!
+//! Planted to see them go red: an undo that deletes what it knows of, and does not look for what it does not.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::proxy::{Proxy, Trouble};
+use fencelock_core::Client;
+use fencelock_testkit::{
+    ZooKeeper,
+    processes::{bar, full},
+};
+use fencelock_zookeeper::{Config, ZooKeeperEngine};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+
+/// As if by dice, from a counter: the same in each run as far as the order of commands is.
+fn dice(seed: &AtomicU64) -> u64 {
+    let mut x = seed.fetch_add(0x9e37_79b9_7f4a_7c15, SeqCst);
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+/// A message of ZooKeeper's: its length comes first.
+fn framing(buffer: &[u8]) -> Option<usize> {
+    let len = 4 + usize::try_from(u32::from_be_bytes(*buffer.first_chunk()?)).ok()?;
+    (buffer.len() >= len).then_some(len)
+}
+/// A greeting begins with a version of 0; a command with its number and what it is.
+fn writes(command: &[u8]) -> bool {
+    let int = |at: usize| command.get(at..at + 4).and_then(|int| int.try_into().ok()).map(i32::from_be_bytes);
+    int(4) != Some(0) && matches!(int(8), Some(2 | 14 | 15))
+}
+async fn through(proxies: &[&Proxy], ttl: Duration) -> Client {
+    let members: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
+    let mut config = Config::from_url(&format!("zookeeper://{}", members.join(","))).unwrap();
+    config.ttl = ttl;
+    built(ZooKeeperEngine::connect(config).await.unwrap())
+}
+fn in_front_of(zk: &ZooKeeper, member: usize) -> Proxy {
+    Proxy::start(([127, 0, 0, 1], zk.client_port(member)).into(), framing)
+}
+/// How long it takes until nothing is left.
+async fn clean(zk: &ZooKeeper) -> Duration {
+    let began = Instant::now();
+    loop {
+        let left = tokio::task::block_in_place(|| traces(zk));
+        if left.is_empty() {
+            return began.elapsed();
+        }
+        assert!(began.elapsed() < 15 * SEC, "{} nodes are left: {:?}", left.len(), left[0]);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_orphan_outlives_its_attempt() {
+    const BATCH: usize = 50;
+    let (zk, batches) = (ZooKeeper::start(), if full() { 40 } else { 4 });
+    let (seed, lost) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicUsize::new(0)));
+    let proxy = in_front_of(&zk, 0);
+    let client = through(&[&proxy], 60 * SEC).await;
+    let (mut longest, mut granted) = (Duration::ZERO, 0);
+    for batch in 0..batches {
+        let (dices, met) = (seed.clone(), lost.clone());
+        proxy.rule(move |command| {
+            // What asks for a lock or gives it back, and no sign of life.
+            if !writes(command) {
+                return Trouble::None;
+            }
+            let trouble = match dice(&dices) % 100 {
+                0..6 => Trouble::LoseReply,
+                6..9 => Trouble::Lose,
+                _ => return Trouble::None,
+            };
+            met.fetch_add(1, SeqCst);
+            trouble
+        });
+        let tasks: Vec<_> = (0..BATCH)
+            .map(|i| {
+                let name = format!("undo{}", i % (BATCH / 5));
+                let (client, patience) = (client.clone(), Duration::from_micros(dice(&seed) % 60_000));
+                let (kind, gives_back) = ((batch + i) % 5, dice(&seed).is_multiple_of(2));
+                tokio::spawn(async move {
+                    let attempt = async {
+                        Ok::<_, fencelock_core::Error>(match kind {
+                            0 | 1 => Some(client.mutex(name).lock().await?),
+                            2 => Some(client.rw_lock(format!("{name}-rw")).write().await?),
+                            3 => {
+                                drop(client.rw_lock(format!("{name}-rw")).read().await?);
+                                None
+                            }
+                            _ => {
+                                drop(client.semaphore(format!("{name}-s"), 2).acquire(1).await?);
+                                None
+                            }
+                        })
+                    };
+                    // Dropped in the middle of it, if it is not granted in time.
+                    match tokio::time::timeout(patience, attempt).await {
+                        Ok(Ok(Some(guard))) if gives_back => drop(guard.release().await),
+                        Ok(Ok(_)) => {}
+                        _ => return 0,
+                    }
+                    1
+                })
+            })
+            .collect();
+        for task in tasks {
+            granted += task.await.unwrap();
+        }
+        proxy.calm();
+        longest = longest.max(clean(&zk).await);
+        assert_eq!(client.held(), 0);
+    }
+    let (attempts, lost) = (batches * BATCH, lost.load(SeqCst));
+    assert!(granted > 0 && lost > batches, "the run must bite: {granted} granted, {lost} lost");
+    let figure =
+        format!("{longest:?} of {attempts} ({granted} granted, {lost} connections lost with what was on them)");
+    let what = "zookeeper: attempts given up amid lost commands and replies: what is left ends after";
+    bar(what, figure, "<= 6 s", longest <= 6 * SEC);
+}
+
+/// The connection to one server stands still with the claims on it; they are taken back by another server of the ensemble, and arrive
+/// then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_arrives_after_its_undo_makes_nothing() {
+    let (zk, rounds, each) = (ZooKeeper::cluster(), if full() { 10 } else { 1 }, 100);
+    let (one, other) = (in_front_of(&zk, 0), in_front_of(&zk, 1));
+    let client = through(&[&one, &other], 10 * SEC).await;
+    for round in 0..rounds {
+        // One of the two is in use.
+        client.mutex("first").lock().await.unwrap().release().await.unwrap();
+        drop((one.commands(), other.commands()));
+        client.mutex("first").lock().await.unwrap().release().await.unwrap();
+        let stalled = if one.commands().is_empty() { &other } else { &one };
+        stalled.silent(true);
+        let tasks: Vec<_> = (0..each)
+            .map(|i| {
+                let lock = client.mutex(format!("late-{round}-{i}"));
+                tokio::spawn(async move { tokio::time::timeout(SEC / 10, lock.lock()).await.is_ok() })
+            })
+            .collect();
+        for task in tasks {
+            assert!(!task.await.unwrap(), "nothing is answered");
+        }
+        // It is given up for the other one; what takes them back goes there.
+        fencelock_conformance::eventually("the other one is used", || async {
+            let lock = client.mutex("first").try_lock_for(SEC).await;
+            matches!(lock, Ok(Ok(_)))
+        })
+        .await;
+        tokio::time::sleep(SEC).await;
+        stalled.silent(false);
+        // They arrive now, if they do: none of them stays.
+        tokio::time::sleep(SEC).await;
+        clean(&zk).await;
+    }
+    client.mutex("last").lock().await.unwrap().release().await.unwrap();
+    bar("zookeeper: claims that arrive after they were taken back: left", format!("0 of {}", rounds * each), "0", true);
+}
+
+/// Whoever vanishes leaves what its session had, until that is over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_vanishes_leaves_nothing_when_its_session_is_over() {
+    let (zk, clients, each) = (ZooKeeper::start(), if full() { 20 } else { 2 }, 50);
+    let mut gone = Vec::new();
+    for n in 0..clients {
+        let proxy = in_front_of(&zk, 0);
+        let client = through(&[&proxy], 2 * SEC).await;
+        client.mutex("first").lock().await.unwrap().release().await.unwrap();
+        let waits: Vec<_> = (0..each)
+            .map(|i| {
+                let lock = client.mutex(format!("vanished-{n}-{i}"));
+                tokio::spawn(async move { lock.lock().await.map(|_| ()) })
+            })
+            .collect();
+        // In the middle of it no word comes back any more, and none goes out.
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..5_000))).await;
+        proxy.silent(true);
+        gone.push((proxy, client, waits));
+    }
+    let began = Instant::now();
+    clean(&zk).await;
+    let took = began.elapsed();
+    bar(
+        &format!("zookeeper: {} attempts of clients that vanish: what is left ends after", clients * each),
+        format!("{took:?}"),
+        "<= session timeout (2 s) + a tick + 250 ms",
+        took <= 2 * SEC + Duration::from_millis(750),
+    );
+    gone.into_iter().flat_map(|(_, _, waits)| waits).for_each(|wait| wait.abort());
+}
