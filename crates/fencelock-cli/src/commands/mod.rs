@@ -46,7 +46,7 @@ pub(crate) fn url(common: &Common) -> Result<String, Failure> {
         (None, None) => from_environment()?,
     };
     Ok(match &common.namespace {
-        Some(namespace) => with_namespace(&url, namespace),
+        Some(namespace) => with(&url, "namespace", namespace),
         None => url,
     })
 }
@@ -67,9 +67,14 @@ fn from_environment() -> Result<String, Failure> {
     }
 }
 
-/// Connects, and says where with `-v`.
+/// Connects, and says where with `-v`. Where a ttl is the session's, the session is opened with it.
 pub(crate) async fn connect(common: &Common, url: &str) -> Result<Client, Failure> {
-    let client = fencelock::connect(url).await?;
+    let client = match common.ttl {
+        Some(ttl) if url.starts_with("zookeeper") => {
+            fencelock::connect(&with(url, "ttl", &format!("{}ms", ttl.as_millis()))).await?
+        }
+        _ => fencelock::connect(url).await?,
+    };
     if common.verbose {
         complain(&format!("engine {}", crate::render::plain(&client.info().endpoint)));
     }
@@ -87,12 +92,12 @@ fn has_password(url: &str) -> bool {
     authority.and_then(|a| a.rsplit_once('@')).is_some_and(|(user, _)| secret(user))
 }
 
-/// Replaces or adds the key `namespace`: the command line wins.
-fn with_namespace(url: &str, namespace: &str) -> String {
+/// Replaces or adds a key: the command line wins.
+fn with(url: &str, key: &str, value: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
-    let kept = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some("namespace"));
+    let kept = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(key));
     let mut pairs: Vec<String> = kept.map(str::to_owned).collect();
-    pairs.push(format!("namespace={}", percent(namespace)));
+    pairs.push(format!("{key}={}", percent(value)));
     format!("{base}?{}", pairs.join("&"))
 }
 
@@ -114,9 +119,9 @@ mod tests {
 
     // Planted: the key appended beside the one that is there.
     #[test]
-    fn the_namespace_of_the_command_line_wins() {
-        assert_eq!(with_namespace("sqlite:", "a"), "sqlite:?namespace=a");
-        assert_eq!(with_namespace("sqlite:/x?namespace=b&ttl=5s", "a b&c"), "sqlite:/x?ttl=5s&namespace=a%20b%26c");
+    fn the_key_of_the_command_line_wins() {
+        assert_eq!(with("sqlite:", "namespace", "a"), "sqlite:?namespace=a");
+        assert_eq!(with("sqlite:/x?namespace=b&ttl=5s", "namespace", "a b&c"), "sqlite:/x?ttl=5s&namespace=a%20b%26c");
     }
 
     // Planted: `@` searched in the path too.

@@ -136,7 +136,8 @@ pub(super) async fn contended(arena: &Arena, waiters: usize, seconds: f64) -> Re
 
 /// So many are held at once, and kept alive.
 pub(super) async fn renew(arena: &Arena, holders: usize, seconds: f64) -> Result<Row, Failure> {
-    let ttl = arena.client.info().capabilities.min_ttl.max(Duration::from_secs(3));
+    let can = &arena.client.info().capabilities;
+    let ttl = Duration::from_secs(3).clamp(can.min_ttl, can.max_ttl);
     let mut guards = Vec::with_capacity(holders);
     for i in 0..holders {
         guards.push(Arc::new(arena.client.mutex(format!("bench/held/{i}")).ttl(ttl).lock().await?));
