@@ -332,7 +332,7 @@ impl Wire {
                     self.lost(link, &fault);
                     self.turn = self.turn.wrapping_add(1);
                     // A round of all servers, then a breath.
-                    if self.turn % self.config.hosts.len() == 0 {
+                    if self.turn.is_multiple_of(self.config.hosts.len()) {
                         pause = (pause * 2).clamp(Duration::from_millis(10), Duration::from_millis(250));
                     }
                 }

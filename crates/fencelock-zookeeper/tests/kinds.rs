@@ -37,7 +37,7 @@ async fn tokens_rise_when_the_node_of_the_name_was_removed() {
 async fn a_name_has_one_kind() {
     let zk = ZooKeeper::start();
     let (a, b) = (client(&zk, 10 * SEC).await, client(&zk, 10 * SEC).await);
-    let kinds: [(&str, for<'a> fn(&'a Client, &'a str) -> Try<'a>); 5] = [
+    let kinds: [(&str, Attempt); 5] = [
         ("mutex", |client, name| {
             Box::pin(async move { client.mutex(name).try_lock().await.map(|it| it.map(drop).map_err(drop)) })
         }),
@@ -76,6 +76,7 @@ async fn a_name_has_one_kind() {
     }
     assert_eq!(traces(&zk), [""; 0]);
 }
+type Attempt = for<'a> fn(&'a Client, &'a str) -> Try<'a>;
 type Try<'a> = std::pin::Pin<Box<dyn Future<Output = Result<Result<(), ()>, fencelock_core::Error>> + Send + 'a>>;
 
 /// Somebody's junk below a lock's name minds nobody; a node that is deleted under its holder is told.

@@ -260,9 +260,11 @@ impl Stat {
         let (created, modified, born) = (body.long()?, body.long()?, body.long()?);
         body.long()?;
         let version = body.int()?;
-        (body.int()?, body.int()?);
+        body.int()?;
+        body.int()?;
         let (owner, data_len) = (body.long()?, body.int()?);
-        (body.int()?, body.long()?);
+        body.int()?;
+        body.long()?;
         Some(Self { created, modified, born, version, owner, data_len })
     }
 }
