@@ -3,9 +3,10 @@ use crate::{
     config::Config,
     error::Fault,
     keeper::{Job, run},
-    link::{Link, PATIENCE, Wire, found},
+    link::{Link, PATIENCE, found},
     list::list,
     permits::Resized,
+    session::Wire,
     shared::Shared,
     turns::{acquire, gone},
     wire::{

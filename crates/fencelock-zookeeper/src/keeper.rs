@@ -1,7 +1,8 @@
 //! The engine's own background: it carries the session, does what callers ask where the session is, and watches what is held.
 use crate::{
     error::Fault,
-    link::{Session, Wire, Word, found, heard},
+    link::{Session, Word, found, heard},
+    session::Wire,
     shared::{Place, Shared},
     wire::{
         node::Child,

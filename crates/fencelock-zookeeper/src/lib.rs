@@ -11,6 +11,7 @@ mod permits;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod raw;
+mod session;
 mod shared;
 mod status;
 mod tls;

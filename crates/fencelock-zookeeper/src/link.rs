@@ -1,16 +1,13 @@
-//! The one connection: it carries the session, in order, from one server to the next.
+//! What everybody has of the one connection: commands in order, their answers, words of what is watched, and how it stands with the
+//! session.
 use crate::{
     config::Config,
     error::Fault,
-    tls::{Connector, Stream},
-    wire::{
-        jute::Reader,
-        op::{Answer, Happened, Hello, Op, Stat, Watched, XID_AUTH, XID_EVENT, XID_WATCHES, auth, code, watches},
-    },
+    session::Wire,
+    wire::op::{Answer, Happened, Op, Stat},
 };
-use fencelock_core::{BootClock, Clock, Event, Moment, Reports, SessionId};
+use fencelock_core::{BootClock, Clock, Event, Reports, SessionId};
 use std::{
-    collections::{HashMap, VecDeque},
     fmt,
     future::poll_fn,
     pin::{Pin, pin},
@@ -22,7 +19,6 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, split},
     sync::{mpsc, oneshot, watch},
     time::{sleep, timeout},
 };
@@ -31,14 +27,6 @@ use tokio::{
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// An answer has so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
-/// One server has so long to greet us.
-const ONE_SERVER: Duration = Duration::from_secs(1);
-/// A busy machine is late by as much now and then.
-const LEAST_PATIENCE: Duration = Duration::from_millis(250);
-/// No answer is longer: the names of a million locks.
-const LARGEST: usize = 256 << 20;
-/// So many bytes of paths go into one message: a server takes a megabyte.
-const WATCHES_TOGETHER: usize = 128 << 10;
 
 /// A session that is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,24 +38,24 @@ impl Session {
 }
 /// How it stands with the session.
 #[derive(Clone, Debug, Default)]
-struct State {
-    session: Option<Session>,
+pub(crate) struct State {
+    pub(crate) session: Option<Session>,
     /// Why there is none, or no connection.
-    trouble: Option<Fault>,
+    pub(crate) trouble: Option<Fault>,
 }
 
-struct Command {
-    op: Op,
+pub(crate) struct Command {
+    pub(crate) op: Op,
     /// The session that it is meant for; `None`: any.
-    session: Option<Session>,
-    reply: oneshot::Sender<Result<Answer, Fault>>,
-    watch: Option<oneshot::Sender<Happened>>,
+    pub(crate) session: Option<Session>,
+    pub(crate) reply: oneshot::Sender<Result<Answer, Fault>>,
+    pub(crate) watch: Option<oneshot::Sender<Happened>>,
 }
 
 /// What everybody has of the connection.
 pub(crate) struct Link {
     commands: mpsc::UnboundedSender<Command>,
-    state: watch::Sender<State>,
+    pub(crate) state: watch::Sender<State>,
     endpoint: String,
     closed: AtomicBool,
     reports: Mutex<Option<Reports>>,
@@ -259,409 +247,6 @@ pub(crate) fn found<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
         Err(fault) if fault.is_no_node() => Ok(None),
         answer => answer.map(Some),
     }
-}
-
-/// What was sent and is not answered yet.
-struct Sent {
-    xid: i32,
-    op: Op,
-    /// `None`: it is our own sign of life.
-    reply: Option<oneshot::Sender<Result<Answer, Fault>>>,
-    watch: Option<oneshot::Sender<Happened>>,
-    at: Moment,
-}
-/// The connection's own side. It outlives connections, and holds the session.
-pub(crate) struct Wire {
-    config: Config,
-    connector: Connector,
-    inbox: mpsc::UnboundedReceiver<Command>,
-    turn: usize,
-    /// 0: none.
-    session: i64,
-    password: Vec<u8>,
-    /// What the first session was granted. None is shorter.
-    ttl: Option<Duration>,
-    /// The newest transaction that we have seen the effects of.
-    seen: i64,
-    xid: i32,
-    sent: VecDeque<Sent>,
-    watches: HashMap<(String, Watched), Vec<oneshot::Sender<Happened>>>,
-    /// Signs of life that were sent and count when a later one is answered (SAFETY E6).
-    beats: VecDeque<Moment>,
-}
-/// Why a connection ends.
-enum End {
-    /// Another one may carry the session on.
-    Lost(Fault),
-    Expired,
-    /// We have ended it.
-    Closed,
-}
-
-impl Wire {
-    fn new(config: &Config, inbox: mpsc::UnboundedReceiver<Command>) -> fencelock_core::Result<Self> {
-        let turn = fastrand::usize(..config.hosts.len().max(1));
-        let (password, sent, watches, beats) = Default::default();
-        let (session, ttl, seen, xid) = (0, None, 0, 0);
-        let (config, connector) = (config.clone(), Connector::new(config)?);
-        Ok(Self { config, connector, inbox, turn, session, password, ttl, seen, xid, sent, watches, beats })
-    }
-    /// What the server has granted.
-    pub(crate) const fn ttl(&self) -> Option<Duration> {
-        self.ttl
-    }
-    /// Returns when the session was closed.
-    pub(crate) async fn serve(&mut self, link: &Link) {
-        let mut pause = Duration::ZERO;
-        // One that was dropped in the middle has lost its connection.
-        self.lost(link, &Fault::Connect("there was none yet".to_owned()));
-        loop {
-            if !pause.is_zero() {
-                sleep(pause).await;
-            }
-            let end = match self.open(link).await {
-                Ok(stream) => {
-                    pause = Duration::ZERO;
-                    self.carry(link, stream).await
-                }
-                Err(end) => end,
-            };
-            match end {
-                End::Closed => return,
-                End::Lost(fault) => {
-                    self.lost(link, &fault);
-                    self.turn = self.turn.wrapping_add(1);
-                    // A round of all servers, then a breath.
-                    if self.turn.is_multiple_of(self.config.hosts.len()) {
-                        pause = (pause * 2).clamp(Duration::from_millis(10), Duration::from_millis(250));
-                    }
-                }
-                End::Expired => self.expired(link),
-            }
-        }
-    }
-    /// *Invariant:* nobody waits for an answer that cannot come.
-    fn lost(&mut self, link: &Link, fault: &Fault) {
-        for sent in self.sent.drain(..) {
-            if let Some(reply) = sent.reply {
-                let _ = reply.send(Err(Fault::Unanswered));
-            }
-        }
-        self.beats.clear();
-        link.state.send_modify(|state| state.trouble = Some(fault.clone()));
-    }
-    /// *Invariant (SAFETY A2):* what was meant for the session that is over is sent in no other. The server has ended it, and with it
-    /// every node that was made in it.
-    fn expired(&mut self, link: &Link) {
-        self.lost(link, &Fault::SessionOver);
-        let over = Session(std::mem::take(&mut self.session));
-        self.password.clear();
-        self.watches.clear();
-        if over.0 != 0 {
-            link.state.send_modify(|state| state.session = None);
-            link.report(Event::SessionEnded { session: over.id() });
-        }
-    }
-    /// To the next server, and greets it.
-    async fn open(&mut self, link: &Link) -> Result<Box<dyn Stream>, End> {
-        let lost = |why: &dyn fmt::Display| End::Lost(Fault::Connect(why.to_string()));
-        let host = self.config.hosts[self.turn % self.config.hosts.len()].clone();
-        let late =
-            || End::Lost(Fault::Connect(format!("no connection to {}:{} within {ONE_SERVER:?}", host.0, host.1)));
-        let stream = timeout(ONE_SERVER, self.connector.connect(&host.0, host.1)).await.map_err(|_| late())?;
-        let mut stream = stream.map_err(|e| lost(&format!("{}:{}: {e}", host.0, host.1)))?;
-        let millis = i32::try_from(self.config.ttl.as_millis()).unwrap_or(i32::MAX);
-        let hello = Hello {
-            seen: self.seen,
-            timeout: millis,
-            session: self.session,
-            // A new one has none.
-            password: if self.session == 0 { vec![0; 16] } else { self.password.clone() },
-        };
-        // Its ttl counts from before it was asked for (SAFETY G1): the leader knows of it since then, or a little later.
-        let at = BootClock.now();
-        let mut out = hello.write();
-        if let Some((user, password)) = &self.config.login {
-            out.extend(auth("digest", &format!("{user}:{password}")));
-        }
-        let talk = async {
-            stream.write_all(&out).await?;
-            stream.flush().await?;
-            let len = usize::try_from(stream.read_i32().await?).unwrap_or(usize::MAX);
-            if len > 1 << 16 {
-                return Ok(None);
-            }
-            let mut body = vec![0; len];
-            stream.read_exact(&mut body).await?;
-            Ok(Hello::read(&mut Reader(&body)))
-        };
-        let answer: Result<_, std::io::Error> = within(ONE_SERVER, talk).await.ok_or_else(late)?;
-        let answer = answer.map_err(|e| lost(&format!("{}:{}: {e}", host.0, host.1)))?;
-        let Some(answer) = answer else { return Err(End::Lost(Fault::Answer)) };
-        if answer.session == 0 || answer.timeout <= 0 {
-            return Err(End::Expired);
-        }
-        if self.session != 0 && answer.session != self.session {
-            // Some servers give another one in silence.
-            self.expired(link);
-        }
-        let ttl = Duration::from_millis(u64::try_from(answer.timeout).unwrap_or(0));
-        if self.ttl.is_some_and(|first| ttl < first) {
-            self.expired(link);
-            return Err(End::Lost(Fault::Shorter { now: answer.timeout }));
-        }
-        self.ttl.get_or_insert(ttl);
-        (self.session, self.password) = (answer.session, answer.password);
-        let session = Session(self.session);
-        link.report(Event::SessionAlive { session: session.id(), sent_at: at });
-        self.beats.push_back(at);
-        link.state.send_replace(State { session: Some(session), trouble: None });
-        Ok(stream)
-    }
-    /// What was watched, in parts.
-    fn watch_again(&mut self, out: &mut Vec<u8>) {
-        self.watches.retain(|_, told| {
-            told.retain(|tx| !tx.is_closed());
-            !told.is_empty()
-        });
-        let (mut part, mut size) = (Vec::new(), 0);
-        for key in self.watches.keys() {
-            size += key.0.len() + 4;
-            part.push(key.clone());
-            if size > WATCHES_TOGETHER {
-                out.extend(watches(self.seen, &part));
-                (part, size) = (Vec::new(), 0);
-            }
-        }
-        if !part.is_empty() {
-            out.extend(watches(self.seen, &part));
-        }
-    }
-    fn put(&mut self, out: &mut Vec<u8>, command: Command) {
-        let Command { op, session, reply, watch } = command;
-        // Whoever has given up did so before it was sent: then it is not.
-        if reply.is_closed() && !op_must_go(&op) {
-            return;
-        }
-        if session.is_some_and(|session| session.0 != self.session) {
-            let _ = reply.send(Err(Fault::SessionOver));
-            return;
-        }
-        let xid = self.next();
-        out.extend(op.write(xid));
-        self.sent.push_back(Sent { xid, op, reply: Some(reply), watch, at: BootClock.now() });
-    }
-    fn next(&mut self) -> i32 {
-        self.xid = if self.xid == i32::MAX { 1 } else { self.xid + 1 };
-        self.xid
-    }
-    /// Carries commands and answers until it ends.
-    async fn carry(&mut self, link: &Link, stream: Box<dyn Stream>) -> End {
-        const NAPS: u32 = 8;
-        let (mut reader, mut writer) = split(stream);
-        let (mut out, mut from, mut input) = (Vec::new(), 0, Vec::with_capacity(4096));
-        self.watch_again(&mut out);
-        let ttl = self.ttl.unwrap_or(PATIENCE);
-        let patience = (ttl / 6).clamp(LEAST_PATIENCE, PATIENCE).min(ttl / 3);
-        let mut beat = pin!(sleep(ttl / 6));
-        // Of the time in which this process ran: one that was stopped reads what has come before it gives up.
-        let mut nap = pin!(sleep(patience / NAPS));
-        let (mut quiet, mut unflushed) = (0, false);
-        let mut swept = BootClock.now();
-        loop {
-            tokio::select! {
-                biased;
-                read = reader.read_buf(&mut input) => {
-                    match read {
-                        Ok(0) => return End::Lost(Fault::Connect("the server closed the connection".to_owned())),
-                        Err(e) => return End::Lost(Fault::Connect(e.to_string())),
-                        Ok(_) => quiet = 0,
-                    }
-                    if let Err(end) = self.take(link, &mut input) {
-                        return end;
-                    }
-                }
-                // What is encrypted goes out when it is flushed.
-                written = async {
-                    if from < out.len() {
-                        writer.write(&out[from..]).await.map(Some)
-                    } else {
-                        writer.flush().await.map(|()| None)
-                    }
-                }, if from < out.len() || unflushed => match written {
-                    Ok(Some(len)) => {
-                        (from, unflushed) = (from + len, true);
-                        if from == out.len() {
-                            out.clear();
-                            from = 0;
-                        }
-                    }
-                    Ok(None) => unflushed = false,
-                    Err(e) => return End::Lost(Fault::Connect(e.to_string())),
-                },
-                Some(command) = self.inbox.recv() => {
-                    self.put(&mut out, command);
-                    while let Ok(command) = self.inbox.try_recv() {
-                        self.put(&mut out, command);
-                    }
-                }
-                () = &mut beat => {
-                    let (xid, at) = (self.next(), BootClock.now());
-                    let op = Op::Sync { path: "/".to_owned() };
-                    out.extend(op.write(xid));
-                    self.sent.push_back(Sent { xid, op, reply: None, watch: None, at });
-                    beat.set(sleep(ttl / 6));
-                    if at > swept + Duration::from_secs(1) {
-                        swept = at;
-                        self.sweep(&mut out);
-                    }
-                }
-                () = &mut nap, if !self.sent.is_empty() => {
-                    nap.set(sleep(patience / NAPS));
-                    quiet += 1;
-                    if quiet > NAPS {
-                        return End::Lost(Fault::Connect(format!("no answer within {patience:?}")));
-                    }
-                }
-            }
-        }
-    }
-    /// What nobody wants to hear any more is not watched any more (SAFETY E9).
-    fn sweep(&mut self, out: &mut Vec<u8>) {
-        let mut unwatched = Vec::new();
-        self.watches.retain(|(path, _), told| {
-            told.retain(|tx| !tx.is_closed());
-            if told.is_empty() {
-                unwatched.push(path.clone());
-            }
-            !told.is_empty()
-        });
-        // One that is on its way may want it still.
-        let wanted = |path: &String| {
-            [Watched::Data, Watched::Absent, Watched::Children]
-                .iter()
-                .any(|of| self.watches.contains_key(&(path.clone(), *of)))
-                || self
-                    .sent
-                    .iter()
-                    .any(|sent| sent.watch.is_some() && sent.op.watch(true).is_some_and(|(at, _)| at == path))
-        };
-        let gone: Vec<_> = unwatched.into_iter().filter(|path| !wanted(path)).collect();
-        for path in gone {
-            let (xid, op) = (self.next(), Op::RemoveWatches { path });
-            out.extend(op.write(xid));
-            self.sent.push_back(Sent { xid, op, reply: None, watch: None, at: BootClock.now() });
-        }
-    }
-    /// All messages that are whole.
-    fn take(&mut self, link: &Link, input: &mut Vec<u8>) -> Result<(), End> {
-        let mut from = 0;
-        while let Some(len) = input[from..].first_chunk().map(|len| u32::from_be_bytes(*len) as usize) {
-            if len > LARGEST {
-                return Err(End::Lost(Fault::Answer));
-            }
-            let Some(message) = input.get(from + 4..from + 4 + len) else { break };
-            self.message(link, message)?;
-            from += 4 + len;
-        }
-        input.drain(..from);
-        Ok(())
-    }
-    fn message(&mut self, link: &Link, message: &[u8]) -> Result<(), End> {
-        let mut body = Reader(message);
-        let head = (body.int(), body.long(), body.int());
-        let (Some(xid), Some(zxid), Some(error)) = head else { return Err(End::Lost(Fault::Answer)) };
-        match xid {
-            XID_EVENT => {
-                if let Some((happened, path)) = Happened::read(&mut body) {
-                    self.happened(happened, path);
-                }
-                return Ok(());
-            }
-            XID_AUTH if error != 0 => return Err(End::Lost(Fault::Login)),
-            XID_AUTH => return Ok(()),
-            // A path that we may not see any more: whoever watches it is told by silence, and looks.
-            XID_WATCHES if error != 0 => {
-                self.watches.clear();
-                return Ok(());
-            }
-            XID_WATCHES => return Ok(()),
-            _ => {}
-        }
-        self.seen = self.seen.max(zxid);
-        let Some(sent) = self.sent.pop_front().filter(|sent| sent.xid == xid) else {
-            return Err(End::Lost(Fault::Answer));
-        };
-        match error {
-            code::SESSION_EXPIRED => {
-                self.sent.push_front(sent);
-                return Err(End::Expired);
-            }
-            code::SESSION_MOVED => {
-                self.sent.push_front(sent);
-                return Err(End::Lost(Fault::Refused(error)));
-            }
-            code::AUTH_FAILED => return Err(End::Lost(Fault::Login)),
-            _ => {}
-        }
-        let Sent { op, reply, watch, at, .. } = sent;
-        if let (Some((path, of)), Some(watch)) = (op.watch(error == 0), watch)
-            && (error == 0 || error == code::NO_NODE)
-        {
-            self.watches.entry((path.to_owned(), of)).or_default().push(watch);
-        }
-        let Some(reply) = reply else {
-            if matches!(op, Op::Sync { .. }) && error == 0 {
-                self.alive(link, at);
-            }
-            return Ok(());
-        };
-        let whole = error == 0 || (matches!(op, Op::Multi(_)) && !body.0.is_empty());
-        let answer = if whole { op.read(zxid, &mut body).ok_or(Fault::Answer) } else { Err(Fault::Refused(error)) };
-        let unknown = matches!(answer, Err(Fault::Answer));
-        let _ = reply.send(answer);
-        if unknown {
-            return Err(End::Lost(Fault::Answer));
-        }
-        match op {
-            Op::Close => Err(End::Closed),
-            _ => Ok(()),
-        }
-    }
-    /// The leader has answered a sign of life that was sent then.
-    ///
-    /// *Invariant (SAFETY E6):* only the leader ends sessions, and it hears of a client that is connected to another server with that
-    /// server's next ping, up to half a tick later. So what counts is the latest sign of life that was sent a third of the timeout
-    /// before the one that was answered: a timeout is two ticks at least, and its third more than half a tick.
-    fn alive(&mut self, link: &Link, at: Moment) {
-        let third = self.ttl.unwrap_or_default() / 3;
-        while self.beats.len() > 1 && self.beats[1] + third <= at {
-            self.beats.pop_front();
-        }
-        if let Some(sent_at) = self.beats.front().copied().filter(|beat| *beat + third <= at) {
-            link.report(Event::SessionAlive { session: Session(self.session).id(), sent_at });
-        }
-        self.beats.push_back(at);
-    }
-    fn happened(&mut self, happened: Happened, path: String) {
-        for of in [Watched::Data, Watched::Absent, Watched::Children] {
-            if !happened.concerns(of) {
-                continue;
-            }
-            for told in self.watches.remove(&(path.clone(), of)).into_iter().flatten() {
-                let _ = told.send(happened);
-            }
-        }
-    }
-}
-impl fmt::Debug for Wire {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Wire")
-    }
-}
-/// Who takes something back does it, whoever waits for it.
-const fn op_must_go(op: &Op) -> bool {
-    matches!(op, Op::Delete { .. } | Op::Close)
 }
 
 /// What comes within `limit` of the time in which this process ran: one that was stopped has not waited meanwhile, and reads what
