@@ -375,8 +375,11 @@ impl ZooKeeper {
         let port = self.members[0].plain;
         let dump = self.command(0, "dump").unwrap_or_else(|e| panic!("dump: {e}"));
         let words = dump.split_whitespace().filter_map(|word| word.trim_end_matches(':').strip_prefix("0x"));
-        let ids: BTreeSet<i64> =
-            words.filter_map(|id| u64::from_str_radix(id, 16).ok()).map(u64::cast_signed).collect();
+        let ids: BTreeSet<i64> = words
+            .filter_map(|id| u64::from_str_radix(id, 16).ok())
+            .map(u64::cast_signed)
+            .filter(|id| *id != 0)
+            .collect();
         for id in ids.into_iter().rev() {
             ZooKeeperShell::end(port, id).unwrap_or_else(|e| panic!("session {id:x}: {e}"));
         }

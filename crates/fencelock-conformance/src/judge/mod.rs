@@ -73,7 +73,7 @@ impl Judge {
     pub async fn share(&self, who: &str, guard: &SharedGuard) {
         let inside = self.history.enter(who, guard.claim(), 0);
         // Now and then for longer than an engine takes to hand the next one his share.
-        let micros = fastrand::u64(0..if fastrand::u8(..8) == 0 { 5_000 } else { 500 });
+        let micros = fastrand::u64(0..if fastrand::u8(..16) == 0 { 40_000 } else { 500 });
         tokio::time::sleep(std::time::Duration::from_micros(micros)).await;
         if let Err(e) = guard.check() {
             panic!("{who} shared a lock that it had lost: {e}");
