@@ -12,7 +12,7 @@ use std::{
 };
 
 /// The keys of a URL.
-const KEYS: [&str; 8] = ["acl", "ca", "cert", "dialect", "key", "namespace", "root", "ttl"];
+const KEYS: [&str; 9] = ["acl", "ca", "cert", "dialect", "key", "namespace", "revocable", "root", "ttl"];
 const MIN_TTL: Duration = Duration::from_millis(200);
 const MAX_TTL: Duration = Duration::from_secs(86_400);
 const PORT: u16 = 2181;
@@ -37,6 +37,9 @@ pub struct Config {
     pub namespace: String,
     /// In whose words nodes are named.
     pub dialect: Dialect,
+    /// Whoever writes `__REVOKE__` (Curator's `Revoker`) or `unlock` into the node of a hold is heeded: the holder is told that it was
+    /// taken away, and when he lets go it is free.
+    pub revocable: bool,
     /// The session's timeout, as it is asked for. The server grants from 2 to 20 of its ticks, and what it grants counts.
     pub ttl: Duration,
 }
@@ -61,6 +64,7 @@ impl Config {
             root: "/fencelock".to_owned(),
             namespace: String::new(),
             dialect: Dialect::default(),
+            revocable: false,
             ttl: Duration::from_secs(30),
         }
     }
@@ -100,6 +104,13 @@ impl Config {
         }
         if let Some(dialect) = url.take("dialect") {
             config.dialect = dialect.parse()?;
+        }
+        if let Some(revocable) = url.take("revocable") {
+            config.revocable = revocable.parse().map_err(|_| {
+                invalid(format!("{revocable:?} is neither true nor false"))
+                    .with("key", "revocable")
+                    .hint("write revocable=true")
+            })?;
         }
         if let Some(ttl) = url.take_duration("ttl")? {
             config.ttl = ttl;
@@ -192,6 +203,9 @@ impl Config {
         if !self.namespace.is_empty() {
             url.push_str(&format!("&namespace={}", encode(&self.namespace)));
         }
+        if self.revocable {
+            url.push_str("&revocable=true");
+        }
         if !self.acl.is_empty() {
             url.push_str(&format!("&acl={}", encode(&self.acl.join(","))));
         }
@@ -270,7 +284,7 @@ mod tests {
         assert_eq!((config.base().as_str(), config.ttl.as_secs(), config.dialect), ("/apps/a/x", 10, Dialect::Kazoo));
         assert!(!format!("{config:?}").contains("s@d") && config.url().is_none());
         assert_eq!(config.acls().unwrap()[0].scheme, "auth");
-        let plain = Config::from_url("zookeeper://h?namespace=n%26/x&acl=digest:a:b").unwrap();
+        let plain = Config::from_url("zookeeper://h?namespace=n%26/x&acl=digest:a:b&revocable=true").unwrap();
         assert_eq!(plain.base(), "/fencelock.n&%2Fx");
         assert_eq!(Config::from_url(&plain.url().unwrap()).unwrap(), plain);
         let tls = Config::from_url("zookeepers://h?ca=/a&cert=/b&key=/c").unwrap();
@@ -292,6 +306,7 @@ mod tests {
             ("zookeeper://h?ca=/x", "zookeepers://"),
             ("zookeepers://h?cert=/x", "belong together"),
             ("zookeeper://h?dialect=java", "curator, or kazoo"),
+            ("zookeeper://h?revocable=1", "true nor false"),
             ("zookeeper://h?acl=ip:1.2.3.4", "world, or digest"),
             ("zookeeper://ann@h", "belong together"),
             ("zookeeper://a%3Ab:c@h", "holds a colon"),

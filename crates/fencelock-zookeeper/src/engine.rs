@@ -10,7 +10,7 @@ use crate::{
     shared::Shared,
     turns::{acquire, gone},
     wire::{
-        node::{Dialect, Paths},
+        node::Dialect,
         op::{Mode, Op, code},
     },
 };
@@ -68,9 +68,8 @@ impl ZooKeeperEngine {
     }
     async fn open(config: Config) -> Result<Self> {
         config.check()?;
-        let acl = config.acls()?.into();
         let (link, mut wire) = Link::new(&config)?;
-        let shared = Arc::new(Shared::new(Paths::new(config.base(), config.dialect), Arc::new(link), acl));
+        let shared = Arc::new(Shared::new(&config, Arc::new(link))?);
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
         // The session is carried on by `run`.
         let id = tokio::select! {

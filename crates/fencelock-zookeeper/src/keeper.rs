@@ -83,7 +83,7 @@ async fn guard(shared: Arc<Shared>, place: Place) {
             match looked {
                 // Whoever comes and goes is not looked at one by one.
                 Ok(Looked::Well(mut words)) => {
-                    if heard(&mut words).await != Some(Happened::Deleted) {
+                    if heard(&mut words).await == Some(Happened::ChildrenChanged) {
                         sleep(BREATH).await;
                     }
                     return Ok(None);
@@ -123,10 +123,14 @@ async fn look(shared: &Shared, place: &Place) -> Result<Looked, Fault> {
     let others = queues.then(|| shared.link.watch(Op::Children { path: place.room.clone(), watch: true }));
     let mut words = Vec::new();
     for (asked, word) in own {
-        if found(asked.data().await)?.is_none() {
-            return Ok(Looked::Gone);
+        match found(asked.data().await)? {
+            // In Curator's words, and in those of ZooKeeper's own recipe.
+            Some((data, _)) if shared.revocable && matches!(&data[..], b"__REVOKE__" | b"unlock") => {
+                return Ok(Looked::Gone);
+            }
+            Some(_) => words.push(word),
+            None => return Ok(Looked::Gone),
         }
-        words.push(word);
     }
     if let Some((asked, word)) = others {
         let names = found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::{
     link::{Link, Session, found, heard},
     shared::Shared,
     wire::{
-        node::{Node, Paths, Role, last},
+        node::{Node, Role, last},
         op::{Mode, Op},
         record::Record,
     },
@@ -28,8 +28,7 @@ impl Raw {
     pub async fn connect(url: &str) -> Result<Self> {
         let config = Config::from_url(url)?;
         let (link, mut wire) = Link::new(&config)?;
-        let acl = config.acls()?.into();
-        let shared = Arc::new(Shared::new(Paths::new(config.base(), config.dialect), Arc::new(link), acl));
+        let shared = Arc::new(Shared::new(&config, Arc::new(link))?);
         let link = shared.link.clone();
         tokio::spawn(async move { wire.serve(&link).await });
         let session = shared.link.session(pending()).await.map_err(|fault| shared.link.tell("connect", &fault))?;

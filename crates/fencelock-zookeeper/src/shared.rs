@@ -1,5 +1,6 @@
 //! What callers and the engine's own background share: where each attempt is written.
 use crate::{
+    config::Config,
     error::Fault,
     link::{Link, Session},
     wire::{
@@ -72,6 +73,8 @@ pub(crate) struct Shared {
     pub(crate) paths: Paths,
     pub(crate) link: Arc<Link>,
     acl: Arc<[Acl]>,
+    /// Somebody's word in a hold's node is heeded.
+    pub(crate) revocable: bool,
     places: Mutex<HashMap<HoldId, Place>>,
     /// Not watched yet, in the order of their grants.
     new: Mutex<VecDeque<(Moment, HoldId)>>,
@@ -83,9 +86,10 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(paths: Paths, link: Arc<Link>, acl: Arc<[Acl]>) -> Self {
+    pub(crate) fn new(config: &Config, link: Arc<Link>) -> fencelock_core::Result<Self> {
+        let (paths, acl) = (Paths::new(config.base(), config.dialect), config.acls()?.into());
         let (places, new, settles) = (Mutex::default(), Mutex::default(), Notify::new());
-        Self { paths, link, acl, places, new, settles }
+        Ok(Self { paths, link, acl, revocable: config.revocable, places, new, settles })
     }
     /// *Invariant (SAFETY A3):* before its first command is sent, so a withdrawal finds it.
     pub(crate) fn place(&self, request: &Request, session: Session) -> Place {

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_core::{Client, ErrorKind, LossReason, MultiLock};
 use fencelock_testkit::{
     Folder, Peer, ZooKeeper,
     processes::{bar, tenth},
@@ -60,7 +60,7 @@ async fn rounds(client: &Client, kind: &str, name: &str, n: usize, file: &Path) 
     }
 }
 /// Ours and each of the peers at once; writers count.
-async fn together(zk: &ZooKeeper, client: &Client, name: &str, ours: &str, peers: &mut [(&mut Peer, &str)]) {
+async fn together(zk: &ZooKeeper, client: &Client, who: &str, name: &str, ours: &str, peers: &mut [(&mut Peer, &str)]) {
     let (folder, n) = (Folder::new("interop"), tenth(500));
     let file = folder.path().join("counter");
     fs::write(&file, "0").unwrap();
@@ -76,24 +76,73 @@ async fn together(zk: &ZooKeeper, client: &Client, name: &str, ours: &str, peers
     let writers =
         1 + peers.len() - peers.iter().filter(|(_, kind)| kind.ends_with("read")).count() - usize::from(ours == "read");
     assert_eq!(fs::read_to_string(&file).unwrap(), (writers * n).to_string(), "{name}");
+    let kinds: Vec<_> = peers.iter().map(|(_, kind)| *kind).collect();
     println!(
-        "MEASURED | zookeeper: {ours} of ours beside {:?}, {n} rounds each | exact | exact | ok",
-        peers.iter().map(|(_, kind)| *kind).collect::<Vec<_>>()
+        "MEASURED | zookeeper, {who}: {ours} of ours beside {}, {n} rounds each | exact | exact | ok",
+        kinds.join(" and ")
     );
     assert_eq!(traces(zk), [""; 0], "{name}");
 }
 
+/// A `MultiLock` of ours beside one of Curator's: it takes them in the order that it is given.
+async fn several(client: &Client, curator: &mut Peer) {
+    let (folder, n) = (Folder::new("interop"), tenth(500));
+    let file = folder.path().join("counter");
+    fs::write(&file, "0").unwrap();
+    curator.say(&format!("rounds multi /fencelock/a,/fencelock/b {n} {}", file.display()));
+    for _ in 0..n {
+        let guard = MultiLock::new([client.mutex("b"), client.mutex("a")]).lock().await.unwrap();
+        step(&file).await;
+        guard.release().await.unwrap();
+    }
+    let answer = tokio::task::block_in_place(|| curator.hear());
+    assert!(answer.starts_with(&format!("ok {n} ")), "{answer}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), (2 * n).to_string());
+}
+/// Who is asked to give it back does, where the URL says so.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn curators_revoker_is_heeded_by_whoever_wants_it() {
+    let zk = ZooKeeper::start();
+    let mut config = Config::from_url(&zk.url()).unwrap();
+    let plain = built(ZooKeeperEngine::connect(config.clone()).await.unwrap());
+    config.revocable = true;
+    let heeds = built(ZooKeeperEngine::connect(config).await.unwrap());
+    let mut curator = tokio::task::block_in_place(|| Peer::curator(&zk, None));
+    let (a, b) = (plain.mutex("a").note("mine").lock().await.unwrap(), heeds.mutex("b").lock().await.unwrap());
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    for node in traces(&zk) {
+        assert_eq!(tokio::task::block_in_place(|| curator.ask(&format!("revoke {node}"))), "ok");
+    }
+    let began = Instant::now();
+    let why = tokio::time::timeout(5 * SEC, b.lost()).await.expect("it is told");
+    assert_eq!(why, LossReason::TakenOver);
+    println!(
+        "MEASURED | zookeeper: a hold that Curator asks back is told after | {:?} | reported | ok",
+        began.elapsed()
+    );
+    // Nobody else gets it before its holder has let go.
+    assert_eq!(tokio::task::block_in_place(|| curator.ask("acquire mutex /fencelock/b 50")), "busy");
+    drop(b);
+    tokio::task::block_in_place(|| curator.acquire("mutex /fencelock/b 5000"));
+    // The other one holds on, and what it said of itself is gone.
+    a.check().unwrap();
+    let status = plain.inspect("a").await.unwrap();
+    assert_eq!((status.holders[0].hold, status.holders[0].token), (a.id(), a.token()), "{status:?}");
+    a.release().await.unwrap();
+}
 async fn everybody(login: Option<&str>) {
+    let who =
+        if login.is_some() { "Curator and kazoo's subclass, with credentials" } else { "Curator and kazoo's subclass" };
     let zk = ZooKeeper::start();
     let client = of(&zk, Dialect::Curator, login).await;
     let (mut curator, mut kazoo) = tokio::task::block_in_place(|| (Peer::curator(&zk, login), Peer::kazoo(&zk, login)));
-    together(&zk, &client, "m", "mutex", &mut [(&mut curator, "mutex"), (&mut kazoo, "mutex")]).await;
-    together(&zk, &client, "w", "write", &mut [(&mut curator, "write"), (&mut kazoo, "write")]).await;
-    together(&zk, &client, "r", "read", &mut [(&mut curator, "write"), (&mut kazoo, "read")]).await;
-    together(&zk, &client, "wr", "write", &mut [(&mut curator, "read"), (&mut kazoo, "read")]).await;
-    together(&zk, &client, "p", "permits", &mut [(&mut curator, "permits")]).await;
-    together(&zk, &client, "sm", "permits", &mut [(&mut curator, "semaphore-mutex")]).await;
-    together(&zk, &client, "multi", "mutex", &mut [(&mut curator, "mutex"), (&mut kazoo, "mutex")]).await;
+    together(&zk, &client, who, "m", "mutex", &mut [(&mut curator, "mutex"), (&mut kazoo, "mutex")]).await;
+    together(&zk, &client, who, "w", "write", &mut [(&mut curator, "write"), (&mut kazoo, "write")]).await;
+    together(&zk, &client, who, "r", "read", &mut [(&mut curator, "write"), (&mut kazoo, "read")]).await;
+    together(&zk, &client, who, "wr", "write", &mut [(&mut curator, "read"), (&mut kazoo, "read")]).await;
+    together(&zk, &client, who, "p", "permits", &mut [(&mut curator, "permits")]).await;
+    together(&zk, &client, who, "sm", "permits", &mut [(&mut curator, "semaphore-mutex")]).await;
+    several(&client, &mut curator).await;
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_is_exact_beside_curator_and_kazoo() {
@@ -105,14 +154,14 @@ async fn and_with_credentials() {
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_is_exact_beside_stock_kazoo_in_its_dialect() {
-    for login in [None, Some("ann:secret")] {
+    for (login, who) in [(None, "stock kazoo"), (Some("ann:secret"), "stock kazoo, with credentials")] {
         let zk = ZooKeeper::start();
         let client = of(&zk, Dialect::Kazoo, login).await;
         let mut kazoo = tokio::task::block_in_place(|| Peer::kazoo(&zk, login));
-        together(&zk, &client, "m", "mutex", &mut [(&mut kazoo, "kazoo-mutex")]).await;
-        together(&zk, &client, "w", "write", &mut [(&mut kazoo, "kazoo-write")]).await;
-        together(&zk, &client, "r", "read", &mut [(&mut kazoo, "kazoo-write")]).await;
-        together(&zk, &client, "wr", "write", &mut [(&mut kazoo, "kazoo-read")]).await;
+        together(&zk, &client, who, "m", "mutex", &mut [(&mut kazoo, "kazoo-mutex")]).await;
+        together(&zk, &client, who, "w", "write", &mut [(&mut kazoo, "kazoo-write")]).await;
+        together(&zk, &client, who, "r", "read", &mut [(&mut kazoo, "kazoo-write")]).await;
+        together(&zk, &client, who, "wr", "write", &mut [(&mut kazoo, "kazoo-read")]).await;
     }
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
