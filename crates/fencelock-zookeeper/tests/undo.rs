@@ -170,30 +170,34 @@ async fn a_claim_that_arrives_after_its_undo_makes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_vanishes_leaves_nothing_when_its_session_is_over() {
     let (zk, clients, each) = (ZooKeeper::start(), if full() { 20 } else { 2 }, 50);
-    let mut gone = Vec::new();
-    for n in 0..clients {
+    let mut all = Vec::new();
+    for _ in 0..clients {
         let proxy = in_front_of(&zk, 0);
         let client = through(&[&proxy], 2 * SEC).await;
         client.mutex("first").lock().await.unwrap().release().await.unwrap();
-        let waits: Vec<_> = (0..each)
-            .map(|i| {
-                let lock = client.mutex(format!("vanished-{n}-{i}"));
-                tokio::spawn(async move { lock.lock().await.map(|_| ()) })
-            })
-            .collect();
-        // In the middle of it no word comes back any more, and none goes out.
-        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..5_000))).await;
-        proxy.silent(true);
-        gone.push((proxy, client, waits));
+        all.push((proxy, client));
     }
+    let mut waits = Vec::new();
+    for (n, (proxy, client)) in all.iter().enumerate() {
+        waits.extend((0..each).map(|i| {
+            let lock = client.mutex(format!("vanished-{n}-{i}"));
+            // Who gets it keeps it: the guard lies in the task's end.
+            tokio::spawn(async move { lock.lock().await })
+        }));
+        // In the middle of it no word comes back any more, and none goes out.
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(20_000..150_000))).await;
+        proxy.silent(true);
+    }
+    let left = tokio::task::block_in_place(|| traces(&zk)).len();
+    assert!(left > 0, "the run must bite: {left} nodes");
     let began = Instant::now();
     clean(&zk).await;
     let took = began.elapsed();
     bar(
-        &format!("zookeeper: {} attempts of clients that vanish: what is left ends after", clients * each),
+        &format!("zookeeper: {} attempts of clients that vanish, {left} nodes: they end after", clients * each),
         format!("{took:?}"),
         "<= session timeout (2 s) + a tick + 250 ms",
         took <= 2 * SEC + Duration::from_millis(750),
     );
-    gone.into_iter().flat_map(|(_, _, waits)| waits).for_each(|wait| wait.abort());
+    waits.into_iter().for_each(|wait| wait.abort());
 }
