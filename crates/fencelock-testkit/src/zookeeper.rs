@@ -491,11 +491,11 @@ mod tests {
     #[test]
     fn of_three_another_one_leads_when_the_leader_is_killed_or_stopped() {
         let zookeeper = ZooKeeper::cluster();
-        zookeeper.run(&["create", "/name", "value"]);
+        zookeeper.shell().create("/name", b"value", 0).unwrap();
         let first = leader_but(&zookeeper, None);
         zookeeper.kill(first);
         let second = leader_but(&zookeeper, Some(first));
-        assert_eq!(zookeeper.run(&["get", "/name"]), "value\n");
+        assert_eq!(zookeeper.shell().data("/name").unwrap().unwrap(), b"value");
         zookeeper.restart(first);
         zookeeper.pause(second, true);
         leader_but(&zookeeper, Some(second));

@@ -26,6 +26,8 @@ pub(crate) enum Turn {
     },
     /// Its node is gone.
     Gone,
+    /// Nobody wants it any more: nothing was sent.
+    Stopped,
     OtherKind(Kind),
     /// The semaphore has this size.
     OtherSize(u32),
@@ -57,10 +59,8 @@ impl Shared {
         }
         let (node, names) = loop {
             let beginning = format!("{}/{}", place.room, self.paths.beginning(place.role(), place.hold));
-            place.open = true;
-            self.keep(place);
-            let made =
-                self.link.ask(place.session, self.create(beginning, place.record.write(), Mode::EphemeralSequential));
+            let make = self.create(beginning, place.record.write(), Mode::EphemeralSequential);
+            let Some(made) = self.send(place, make) else { return Ok(Turn::Stopped) };
             let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
             match made.created().await {
                 Ok((node, stat)) => {
@@ -114,7 +114,7 @@ impl Shared {
     async fn stands(&self, place: &Place, node: Option<&str>, names: &[String]) -> Result<Turn, Fault> {
         let own = node.map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
         let mut before: Vec<Node> = Vec::new();
-        let (mut there, mut rooms) = (node.is_none(), Vec::new());
+        let (mut there, mut rooms) = (node.is_none(), false);
         for name in names {
             match self.paths.child(name) {
                 Child::Contender(one) if own.as_ref().is_some_and(|own| own.name == one.name) => there = true,
@@ -128,8 +128,7 @@ impl Shared {
                 }
                 Child::Foreign(name) => return Err(Fault::Layout(format!("{}/{name}", place.path))),
                 Child::Cell => return Ok(Turn::OtherKind(Kind::Cell)),
-                Child::Locks => rooms.push(LOCKS),
-                Child::Leases => rooms.push(LEASES),
+                Child::Locks | Child::Leases => rooms = true,
                 Child::Contender(_) | Child::Gone | Child::Other => {}
             }
         }
@@ -137,7 +136,7 @@ impl Shared {
             return Ok(Turn::Gone);
         }
         // Where nobody is, there is no semaphore any more.
-        if self.any_in(place.session, &place.path, &rooms).await? {
+        if rooms && self.any_in(place.session, &place.path).await? {
             return Ok(Turn::OtherKind(Kind::Semaphore));
         }
         // A difference that wraps is no order of all, so there is no sorting: the last is before nobody else.
@@ -148,7 +147,9 @@ impl Shared {
         let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX).saturating_sub(1);
         Ok(Turn::Waits { ahead, front: Front::Goes { node: path(nearest), holder: Some(path(first)) } })
     }
-    pub(crate) async fn any_in(&self, session: Session, path: &str, rooms: &[&str]) -> Result<bool, Fault> {
+    /// Who waits first, who holds then: nobody who goes from one to the other in between is missed.
+    async fn any_in(&self, session: Session, path: &str) -> Result<bool, Fault> {
+        let rooms = [LOCKS, LEASES];
         let children = |room: &&str| Op::Children { path: format!("{path}/{room}"), watch: false };
         let asked: Vec<_> = rooms.iter().map(|room| self.link.ask(session, children(room))).collect();
         let mut any = false;
@@ -165,7 +166,7 @@ impl Shared {
     }
     /// What became of a command that makes a node and was not answered: its nodes, as they are now.
     ///
-    /// *Invariant (SAFETY A2):* the leader refuses what the session had sent to a server that it has left, and a `sync` brings the one that
+    /// *Invariant (SAFETY A2):* the leader refuses what the session had sent to a server that it has left, and a transaction that the majority has agreed to brings the one that
     /// answers us to where the leader is. So what is not in the list after it was not made, and will not be. A node of another session
     /// is none of ours, whatever its name (CURATOR-498, 604, 696).
     pub(crate) async fn find(&self, place: &mut Place) -> Result<(), Fault> {
@@ -173,10 +174,12 @@ impl Shared {
         if place.claim.capacity().is_some() {
             rooms.push(format!("{}/{LEASES}", place.path));
         }
-        let synced = self.link.ask(place.session, Op::Sync { path: place.path.clone() });
+        // A `sync` may be answered by who takes himself for the leader; a transaction is not.
+        let agree = Op::Multi(vec![Op::Check { path: "/".to_owned(), version: -1 }]);
+        let synced = self.link.ask(place.session, agree);
         let ask = |room: &String| self.link.ask(place.session, Op::Children { path: room.clone(), watch: false });
         let asked: Vec<_> = rooms.iter().map(ask).collect();
-        synced.done().await?;
+        synced.all().await?.map_err(|(_, error)| Fault::Refused(error))?;
         let (mut node, mut permits, mut made) = (None, Vec::new(), 0);
         for (room, asked) in rooms.iter().zip(asked) {
             for name in found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default() {
@@ -265,6 +268,8 @@ impl Shared {
             self.create(new.clone(), place.record.write(), Mode::Ephemeral),
             Op::Delete { path: old, version: -1 },
         ]);
+        // Until it is answered nobody knows which of the two is there: whoever gives it back looks.
+        self.change(place.hold, |place| place.open = true);
         match self.link.ask(place.session, swap).all().await {
             Ok(Ok(_)) => {}
             Ok(Err((0, error))) if error == code::NODE_EXISTS => {}
@@ -272,7 +277,7 @@ impl Shared {
             Ok(Err((_, error))) => return Err(Fault::Refused(error)),
             Err(fault) => return Err(fault),
         }
-        (place.node, place.claim) = (Some(new), Claim::Read);
+        (place.node, place.claim, place.open) = (Some(new), Claim::Read, false);
         self.keep(place);
         Ok(true)
     }

@@ -3,22 +3,19 @@ use crate::{
     config::Config,
     error::Fault,
     keeper::{Job, run},
-    link::{Link, PATIENCE, found},
+    link::{Link, PATIENCE},
     list::list,
     permits::Resized,
     session::Wire,
     shared::Shared,
     turns::{acquire, gone},
-    wire::{
-        node::Dialect,
-        op::{Mode, Op, code},
-    },
+    wire::{node::Dialect, op::Op},
 };
 use async_trait::async_trait;
 use fencelock_core::{
-    Busy, Capabilities, Cells, Claim, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing, Grant, HoldId,
-    Kind, Listing, LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, Status,
-    TakenAway, Token, Version, Versioned, Waiting,
+    Busy, Capabilities, Cells, Claim, Conflict, Engine, EngineInfo, Error, ErrorKind, Fencing, Grant, HoldId, Kind,
+    Listing, LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, Status, TakenAway,
+    Token, Version, Versioned, Waiting,
 };
 use std::{fmt, future::pending, pin::pin, sync::Arc, time::Duration};
 use tokio::{
@@ -73,7 +70,7 @@ impl ZooKeeperEngine {
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
         // The session is carried on by `run`.
         let id = tokio::select! {
-            id = identity(&shared) => id.map_err(told)?,
+            id = shared.identity() => id.map_err(told)?,
             () = wire.serve(&shared.link) => return Err(told(Fault::Closed)),
         };
         let ttl = wire.ttl().ok_or_else(|| told(Fault::Answer))?;
@@ -187,35 +184,6 @@ fn capabilities(dialect: Dialect, ttl: Duration) -> Capabilities {
         drift: 0.01,
     }
 }
-/// Which store this is: a node that is there for as long as somebody is connected, and a little longer.
-async fn identity(shared: &Shared) -> std::result::Result<EngineId, Fault> {
-    let path = shared.paths.id();
-    let session = shared.link.session(pending()).await?;
-    loop {
-        let mine = EngineId::random().map_err(|_| Fault::Closed)?;
-        let make = shared.create(path.clone(), mine.to_string().into_bytes(), Mode::Container);
-        match shared.link.look(make).created().await {
-            Err(fault) if fault.is_no_node() => shared.make_parent(shared.paths.base(), false).await?,
-            Err(fault) if fault.is(code::UNIMPLEMENTED) => return Err(fault),
-            Err(fault) if !fault.is(code::NODE_EXISTS) => return Err(fault),
-            _ => {
-                let here = shared.create(format!("{path}/{:x}", session.0), Vec::new(), Mode::Ephemeral);
-                match shared.link.ask(session, here).created().await {
-                    Err(fault) if fault.is_no_node() => continue,
-                    Err(fault) if !fault.is(code::NODE_EXISTS) => return Err(fault),
-                    _ => {}
-                }
-                let Some((data, _)) =
-                    found(shared.link.look(Op::Data { path: path.clone(), watch: false }).data().await)?
-                else {
-                    continue;
-                };
-                let id = std::str::from_utf8(&data).ok().and_then(|id| u128::from_str_radix(id, 16).ok());
-                return id.map(|id| EngineId::from_bytes(id.to_be_bytes())).ok_or(Fault::Answer);
-            }
-        }
-    }
-}
 impl fmt::Debug for ZooKeeperEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ZooKeeper({})", self.info.endpoint)
@@ -253,8 +221,9 @@ impl Engine for ZooKeeperEngine {
     async fn release(&self, grant: &Grant) -> Result<Released> {
         let told = self.told("release");
         let not_held = async || {
-            let status = self.inspect(&grant.name).await?;
-            Ok(Released::NotHeld { holder: status.holders.into_iter().next() })
+            // That it is not held is certain, who holds it is not.
+            let status = self.inspect(&grant.name).await.ok();
+            Ok(Released::NotHeld { holder: status.and_then(|status| status.holders.into_iter().next()) })
         };
         let Some(mut place) = self.shared.held(grant) else { return not_held().await };
         // Before the command that does it, or its watch would tell a loss.
@@ -338,6 +307,7 @@ impl Engine for ZooKeeperEngine {
         if !self.shared.holds_on() {
             let mut home = self.home.lock().await;
             let closed = self.link().look(Op::Close);
+            self.link().close();
             let (wire, _) = &mut *home;
             let serve = async {
                 tokio::select! {

@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     },
     /// Somebody contends there in other words.
     Layout(String),
+    /// So many bytes do not go into one message.
+    TooLarge(usize),
 }
 
 impl Fault {
@@ -41,7 +43,8 @@ impl Fault {
     }
     /// Asked again it may be answered.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::Connect(_) | Self::SessionOver) || self.is_open()
+        let later = self.is(code::THROTTLED) || self.is(code::TIMED_OUT);
+        matches!(self, Self::Connect(_) | Self::SessionOver) || self.is_open() || later
     }
     pub(crate) fn tell(&self, operation: &'static str, endpoint: &str) -> Error {
         let new = |kind, message: &str| Error::new(kind, operation, message).with("zookeeper", endpoint);
@@ -58,6 +61,13 @@ impl Fault {
                 .hint("the nodes belong to somebody else: look at user and password, and at acl= in the URL"),
             Self::Refused(code::INVALID_ACL) => new(ErrorKind::InvalidConfig, "the server refuses the ACL")
                 .hint("look at acl= in the URL: it takes world, or digest:USER:HASH"),
+            Self::Refused(code::THROTTLED | code::TIMED_OUT) => {
+                new(ErrorKind::Unreachable, "the server has too much to do").hint("try again")
+            }
+            Self::TooLarge(len) => {
+                new(ErrorKind::Unsupported, format!("{len} bytes do not go into one message").as_str())
+                    .hint("a server takes a megabyte: shorten the note or the value, or take fewer permits at once")
+            }
             Self::Refused(code) => new(ErrorKind::Protocol, "the server refused").because(format!("error {code}")),
             Self::Answer => new(ErrorKind::Protocol, "the server answered what ZooKeeper does not answer")
                 .hint("look whether a proxy or another program stands in between"),

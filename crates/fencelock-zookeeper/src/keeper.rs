@@ -53,9 +53,8 @@ async fn bury(shared: &Shared) {
     loop {
         shared.link.after(last).await;
         if let Ok(now) = shared.link.session(pending()).await {
-            if last.0 != 0 && last != now {
-                shared.over(last);
-            }
+            shared.only(now);
+            shared.present(now).await;
             last = now;
         }
     }
@@ -66,14 +65,14 @@ enum Looked {
     /// Alone, or beside those who may be there: word will come when that changes.
     Well(Vec<Word>),
     /// Somebody is there who does not mind us, or is on his way out again.
-    Beside,
+    Beside(String),
     Gone,
 }
 /// Tells when this hold is taken away, or somebody has got in beside it; for as long as it is held (SAFETY G6).
 async fn guard(shared: Arc<Shared>, place: Place) {
     let ends = place.most.map(|most| place.since + most);
     let held = || shared.found(place.hold).filter(|place| !place.leaving);
-    let mut beside = false;
+    let mut beside = None::<String>;
     if let Some(place) = held() {
         shared.tell_since(&place).await;
     }
@@ -89,8 +88,8 @@ async fn guard(shared: Arc<Shared>, place: Place) {
                     return Ok(None);
                 }
                 Err(_) => sleep(Duration::from_secs(1)).await,
-                Ok(Looked::Beside) if !beside => sleep(BREATH).await,
-                Ok(Looked::Beside | Looked::Gone) => {}
+                Ok(Looked::Beside(_)) => sleep(BREATH).await,
+                Ok(Looked::Gone) => {}
             }
             looked.map(Some)
         };
@@ -108,19 +107,25 @@ async fn guard(shared: Arc<Shared>, place: Place) {
         if !shared.link.is_open(place.session) {
             return;
         }
-        let lost = matches!(looked, Ok(Some(Looked::Gone))) || (beside && matches!(looked, Ok(Some(Looked::Beside))));
-        beside = matches!(looked, Ok(Some(Looked::Beside)));
+        // The same one, twice: those who refuse themselves are gone by then.
+        let now = if let Ok(Some(Looked::Beside(who))) = &looked { Some(who.clone()) } else { None };
+        let lost = matches!(looked, Ok(Some(Looked::Gone))) || (now.is_some() && now == beside);
+        beside = now;
         // It may have been given back meanwhile, or become a reader.
-        if lost && held().is_some_and(|now| now.node == place.node) {
-            return shared.report(Event::Lost { hold: place.hold, reason: LossReason::TakenOver });
+        if lost && held().is_some_and(|now| now.node == place.node && !now.open) {
+            shared.report(Event::Lost { hold: place.hold, reason: LossReason::TakenOver });
+            // Its holder lets go, or its time is over.
+            let Some(ends) = ends else { return };
+            sleep(BootClock.now().until(ends)).await;
         }
     }
 }
 async fn look(shared: &Shared, place: &Place) -> Result<Looked, Fault> {
-    let watch = |path: &String| shared.link.watch(Op::Data { path: path.clone(), watch: true });
+    let watch = |path: &String| shared.link.watch(Some(place.session), Op::Data { path: path.clone(), watch: true });
     let own: Vec<_> = place.nodes().map(watch).collect();
     let queues = place.claim.capacity().is_none();
-    let others = queues.then(|| shared.link.watch(Op::Children { path: place.room.clone(), watch: true }));
+    let others =
+        queues.then(|| shared.link.watch(Some(place.session), Op::Children { path: place.room.clone(), watch: true }));
     let mut words = Vec::new();
     for (asked, word) in own {
         match found(asked.data().await)? {
@@ -139,8 +144,8 @@ async fn look(shared: &Shared, place: &Place) -> Result<Looked, Fault> {
             Child::Contender(node) => !node.is_of(place.role()),
             _ => false,
         };
-        if names.iter().any(beside) {
-            return Ok(Looked::Beside);
+        if let Some(who) = names.iter().find(|name| beside(name)) {
+            return Ok(Looked::Beside(who.clone()));
         }
         words.push(word);
     }

@@ -4,6 +4,7 @@ mod claims;
 mod config;
 mod engine;
 mod error;
+mod identity;
 mod keeper;
 mod link;
 mod list;

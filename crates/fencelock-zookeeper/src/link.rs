@@ -13,7 +13,7 @@ use std::{
     pin::{Pin, pin},
     sync::{
         Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     task::Poll,
     time::Duration,
@@ -25,6 +25,8 @@ use tokio::{
 
 /// So long somebody waits for a session, or for an answer to what may be asked again.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// *Invariant:* a message that no server takes would break the connection, and with it everybody's.
+const LARGEST_ASK: usize = 1_000_000;
 /// An answer has so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -59,6 +61,8 @@ pub(crate) struct Link {
     endpoint: String,
     closed: AtomicBool,
     reports: Mutex<Option<Reports>>,
+    /// How many attempts are written, or may be.
+    places: AtomicUsize,
 }
 /// What happens to what is watched is told once.
 #[derive(Debug)]
@@ -79,7 +83,8 @@ impl Link {
     pub(crate) fn new(config: &Config) -> fencelock_core::Result<(Self, Wire)> {
         let (commands, inbox) = mpsc::unbounded_channel();
         let (state, reports, closed) = (watch::Sender::default(), Mutex::default(), AtomicBool::new(false));
-        let link = Self { commands, state, endpoint: config.endpoint(), closed, reports };
+        let places = AtomicUsize::new(0);
+        let link = Self { commands, state, endpoint: config.endpoint(), closed, reports, places };
         Ok((link, Wire::new(config, inbox)?))
     }
     pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> fencelock_core::Error {
@@ -139,6 +144,13 @@ impl Link {
         let other = |state: &State| state.session.is_some_and(|session| session != old);
         let _ = state.wait_for(other).await;
     }
+    pub(crate) fn set_places(&self, places: usize) {
+        self.places.store(places, Relaxed);
+    }
+    /// The session's life is of interest to somebody.
+    pub(crate) fn holds(&self) -> bool {
+        self.places.load(Relaxed) > 0
+    }
     /// Why there is no connection.
     pub(crate) fn trouble(&self) -> Option<Fault> {
         self.state.borrow().trouble.clone()
@@ -149,7 +161,11 @@ impl Link {
 
     fn submit(&self, session: Option<Session>, op: Op, watch: Option<oneshot::Sender<Happened>>) -> Asked {
         let (reply, rx) = oneshot::channel();
-        if !self.is_closed() || matches!(op, Op::Close) {
+        if self.is_closed() && !matches!(op, Op::Close) {
+            let _ = reply.send(Err(Fault::Closed));
+        } else if op.size() > LARGEST_ASK {
+            let _ = reply.send(Err(Fault::TooLarge(op.size())));
+        } else {
             let _ = self.commands.send(Command { op, session, reply, watch });
         }
         Asked(rx)
@@ -163,9 +179,9 @@ impl Link {
         self.submit(None, op, None)
     }
     /// And hears of what happens then.
-    pub(crate) fn watch(&self, op: Op) -> (Asked, Word) {
+    pub(crate) fn watch(&self, session: Option<Session>, op: Op) -> (Asked, Word) {
         let (tx, rx) = oneshot::channel();
-        (self.submit(None, op, Some(tx)), Word(rx))
+        (self.submit(session, op, Some(tx)), Word(rx))
     }
     /// What may be asked again with one effect: it is, for a while, when the servers cannot do it now.
     pub(crate) async fn again<T, A>(&self, ask: impl Fn() -> A) -> Result<T, Fault>
@@ -201,8 +217,8 @@ impl Asked {
     pub(crate) async fn answer(self) -> Result<Answer, Fault> {
         match within(PATIENCE, self.0).await {
             Some(Ok(answer)) => answer,
-            Some(Err(_)) => Err(Fault::Closed),
-            None => Err(Fault::Unanswered),
+            // Whoever had it has dropped it: it may have been sent.
+            Some(Err(_)) | None => Err(Fault::Unanswered),
         }
     }
     pub(crate) async fn done(self) -> Result<(), Fault> {

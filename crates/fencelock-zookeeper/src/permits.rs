@@ -24,10 +24,9 @@ impl Shared {
     pub(crate) async fn enter_permits(&self, place: &mut Place) -> Result<Turn, Fault> {
         loop {
             let beginning = format!("{}/{}", place.room, self.paths.beginning(Role::Mutex, place.hold));
-            place.open = true;
-            self.keep(place);
-            let made = self.create(beginning, place.record.write(), Mode::EphemeralSequential);
-            match self.link.ask(place.session, made).created().await {
+            let make = self.create(beginning, place.record.write(), Mode::EphemeralSequential);
+            let Some(made) = self.send(place, make) else { return Ok(Turn::Stopped) };
+            match made.created().await {
                 Ok((node, _)) => {
                     (place.node, place.open) = (Some(node), false);
                     self.keep(place);
@@ -62,7 +61,8 @@ impl Shared {
             return Ok(Turn::Gone);
         };
         let leases = format!("{}/{LEASES}", place.path);
-        let children = |path: &str| self.link.ask(place.session, Op::Children { path: path.to_owned(), watch: false });
+        let session = place.session;
+        let children = |path: &str| self.link.ask(session, Op::Children { path: path.to_owned(), watch: false });
         loop {
             let (queue, held, all) = (children(&place.room), children(&leases), children(&place.path));
             let sized = self.link.ask(place.session, Op::Data { path: place.path.clone(), watch: false });
@@ -77,14 +77,14 @@ impl Shared {
             if enters && let Some(kind) = self.other_kind(&place.path, &all)? {
                 return Ok(Turn::OtherKind(kind));
             }
-            let size = match parse(&data) {
-                Some(size) => size,
-                None if node.is_none() => of,
+            let (size, version) = match parse(&data) {
+                Some(size) => (size, stat.version),
+                None if node.is_none() => (of, 0),
                 None => {
                     let data = of.to_string().into_bytes();
                     let set = Op::SetData { path: place.path.clone(), data, version: stat.version };
                     match self.link.ask(place.session, set).stat().await {
-                        Ok(_) => of,
+                        Ok(stat) => (of, stat.version),
                         Err(fault) if fault.is(code::BAD_VERSION) || fault.is_no_node() => continue,
                         Err(fault) => return Err(fault),
                     }
@@ -117,9 +117,10 @@ impl Shared {
             let mut ops: Vec<_> =
                 (0..take).map(|n| self.create(beginning.clone(), data(n), Mode::EphemeralSequential)).collect();
             ops.push(Op::Delete { path: node.clone(), version: -1 });
-            place.open = true;
-            self.keep(place);
-            match self.link.ask(place.session, Op::Multi(ops)).all().await {
+            // It has this size still (SAFETY K4).
+            ops.push(Op::Check { path: place.path.clone(), version });
+            let Some(taken) = self.send(place, Op::Multi(ops)) else { return Ok(Turn::Stopped) };
+            match taken.all().await {
                 Ok(Ok((zxid, made))) => {
                     (place.node, place.permits, place.made, place.open) = (None, made, zxid, false);
                     self.keep(place);
@@ -128,8 +129,10 @@ impl Shared {
                 Ok(Err((which, error))) => {
                     place.open = false;
                     self.keep(place);
-                    if !Fault::Refused(error).is_no_node() {
-                        return Err(Fault::Refused(error));
+                    match error {
+                        code::NO_NODE => {}
+                        code::BAD_VERSION => continue,
+                        error => return Err(Fault::Refused(error)),
                     }
                     if which == usize::try_from(take).unwrap_or(usize::MAX) {
                         return Ok(Turn::Gone);

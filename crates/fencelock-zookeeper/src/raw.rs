@@ -68,7 +68,7 @@ impl Raw {
                 names.iter().filter_map(|name| contender(name)).filter(|one| one.is_before(&own)).collect();
             let Some(nearest) = before.iter().max_by_key(|one| one.number) else { return Ok(RawHold(node)) };
             let (asked, word) =
-                self.shared.link.watch(Op::Data { path: format!("{path}/{}", nearest.name), watch: true });
+                self.shared.link.watch(None, Op::Data { path: format!("{path}/{}", nearest.name), watch: true });
             if found(asked.data().await).map_err(told)?.is_some() {
                 heard(&mut [word]).await;
             }

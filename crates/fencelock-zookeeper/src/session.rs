@@ -2,7 +2,7 @@
 use crate::{
     config::Config,
     error::Fault,
-    link::{Command, Link, PATIENCE, Session, State, within},
+    link::{Command, Link, PATIENCE, Session, within},
     tls::{Connector, Stream},
     wire::{
         jute::Reader,
@@ -24,6 +24,12 @@ use tokio::{
 
 /// One server has so long to greet us.
 const ONE_SERVER: Duration = Duration::from_secs(1);
+/// A new session has so long.
+const NEW_SESSION: Duration = Duration::from_millis(2_500);
+/// So many signs of life in a timeout.
+const BEATS: u32 = 7;
+/// What nobody wants to hear any more is not watched for longer (SAFETY E9).
+const SWEEP: Duration = Duration::from_secs(1);
 /// A busy machine is late by as much now and then.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
 /// No answer is longer: the names of a million locks.
@@ -56,8 +62,16 @@ pub(crate) struct Wire {
     xid: i32,
     sent: VecDeque<Sent>,
     watches: HashMap<(String, Watched), Vec<oneshot::Sender<Happened>>>,
-    /// Signs of life that were sent and count when a later one is answered (SAFETY E6).
-    beats: VecDeque<Moment>,
+    /// Signs of life that were answered and are not known to have reached the leader yet (SAFETY E6).
+    beats: VecDeque<Beat>,
+    /// What was asked while there was no connection.
+    waiting: VecDeque<Command>,
+}
+/// A sign of life: when it was sent, and from when on a transaction confirms it.
+#[derive(Clone, Copy)]
+struct Beat {
+    sent_at: Moment,
+    counts: Moment,
 }
 /// Why a connection ends.
 enum End {
@@ -71,10 +85,10 @@ enum End {
 impl Wire {
     pub(crate) fn new(config: &Config, inbox: mpsc::UnboundedReceiver<Command>) -> fencelock_core::Result<Self> {
         let turn = fastrand::usize(..config.hosts.len().max(1));
-        let (password, sent, watches, beats) = Default::default();
+        let (password, sent, watches, beats, waiting) = Default::default();
         let (session, ttl, seen, xid) = (0, None, 0, 0);
         let (config, connector) = (config.clone(), Connector::new(config)?);
-        Ok(Self { config, connector, inbox, turn, session, password, ttl, seen, xid, sent, watches, beats })
+        Ok(Self { config, connector, inbox, turn, session, password, ttl, seen, xid, sent, watches, beats, waiting })
     }
     /// What the server has granted.
     pub(crate) const fn ttl(&self) -> Option<Duration> {
@@ -84,46 +98,68 @@ impl Wire {
     pub(crate) async fn serve(&mut self, link: &Link) {
         let mut pause = Duration::ZERO;
         // One that was dropped in the middle has lost its connection.
-        self.lost(link, &Fault::Connect("there was none yet".to_owned()));
+        self.lost(link, &Fault::Connect("there was none yet".to_owned()), &Fault::Unanswered);
         loop {
-            if !pause.is_zero() {
-                sleep(pause).await;
-            }
+            self.rest(pause).await;
+            let began = BootClock.now();
             let end = match self.open(link).await {
-                Ok(stream) => {
-                    pause = Duration::ZERO;
-                    self.carry(link, stream).await
-                }
+                Ok(stream) => self.carry(link, stream).await,
                 Err(end) => end,
+            };
+            // What breaks at once will break again.
+            pause = match end {
+                End::Closed => return,
+                _ if began.until(BootClock.now()) > Duration::from_secs(1) => Duration::ZERO,
+                _ => (pause * 2).clamp(Duration::from_millis(2), Duration::from_millis(250)),
             };
             match end {
                 End::Closed => return,
                 End::Lost(fault) => {
-                    self.lost(link, &fault);
+                    self.lost(link, &fault, &Fault::Unanswered);
                     self.turn = self.turn.wrapping_add(1);
-                    // A round of all servers, then a breath.
-                    if self.turn.is_multiple_of(self.config.hosts.len()) {
-                        pause = (pause * 2).clamp(Duration::from_millis(10), Duration::from_millis(250));
+                    if matches!(fault, Fault::Shorter { .. }) {
+                        // Each try opens a session.
+                        pause = self.ttl.unwrap_or(pause);
                     }
                 }
                 End::Expired => self.expired(link),
             }
         }
     }
+    /// Nothing can be sent. What nobody waits for any more is thrown away: an outage may be long.
+    async fn rest(&mut self, pause: Duration) {
+        let mut over = pin!(sleep(pause));
+        while !pause.is_zero() {
+            tokio::select! {
+                biased;
+                () = &mut over => break,
+                Some(command) = self.inbox.recv() => self.waiting.push_back(command),
+            }
+        }
+        while let Ok(command) = self.inbox.try_recv() {
+            self.waiting.push_back(command);
+        }
+        self.waiting.retain(|command| !command.reply.is_closed() || must_go(&command.op));
+    }
     /// *Invariant:* nobody waits for an answer that cannot come.
-    fn lost(&mut self, link: &Link, fault: &Fault) {
+    fn lost(&mut self, link: &Link, fault: &Fault, answer: &Fault) {
         for sent in self.sent.drain(..) {
             if let Some(reply) = sent.reply {
-                let _ = reply.send(Err(Fault::Unanswered));
+                let _ = reply.send(Err(answer.clone()));
             }
         }
         self.beats.clear();
-        link.state.send_modify(|state| state.trouble = Some(fault.clone()));
+        link.state.send_modify(|state| {
+            // A login that was refused is the reason, whatever came of it.
+            if state.trouble != Some(Fault::Login) {
+                state.trouble = Some(fault.clone());
+            }
+        });
     }
     /// *Invariant (SAFETY A2):* what was meant for the session that is over is sent in no other. The server has ended it, and with it
     /// every node that was made in it.
     fn expired(&mut self, link: &Link) {
-        self.lost(link, &Fault::SessionOver);
+        self.lost(link, &Fault::SessionOver, &Fault::SessionOver);
         let over = Session(std::mem::take(&mut self.session));
         self.password.clear();
         self.watches.clear();
@@ -136,8 +172,9 @@ impl Wire {
     async fn open(&mut self, link: &Link) -> Result<Box<dyn Stream>, End> {
         let lost = |why: &dyn fmt::Display| End::Lost(Fault::Connect(why.to_string()));
         let host = self.config.hosts[self.turn % self.config.hosts.len()].clone();
-        let late =
-            || End::Lost(Fault::Connect(format!("no connection to {}:{} within {ONE_SERVER:?}", host.0, host.1)));
+        // The majority has to agree to a new session.
+        let limit = if self.session == 0 { NEW_SESSION } else { ONE_SERVER };
+        let late = || End::Lost(Fault::Connect(format!("no word of {}:{} within {limit:?}", host.0, host.1)));
         let stream = timeout(ONE_SERVER, self.connector.connect(&host.0, host.1)).await.map_err(|_| late())?;
         let mut stream = stream.map_err(|e| lost(&format!("{}:{}: {e}", host.0, host.1)))?;
         let millis = i32::try_from(self.config.ttl.as_millis()).unwrap_or(i32::MAX);
@@ -165,13 +202,14 @@ impl Wire {
             stream.read_exact(&mut body).await?;
             Ok(Hello::read(&mut Reader(&body)))
         };
-        let answer: Result<_, std::io::Error> = within(ONE_SERVER, talk).await.ok_or_else(late)?;
+        let answer: Result<_, std::io::Error> = within(limit, talk).await.ok_or_else(late)?;
         let answer = answer.map_err(|e| lost(&format!("{}:{}: {e}", host.0, host.1)))?;
         let Some(answer) = answer else { return Err(End::Lost(Fault::Answer)) };
         if answer.session == 0 || answer.timeout <= 0 {
             return Err(End::Expired);
         }
-        if self.session != 0 && answer.session != self.session {
+        let takes_over = self.session != 0 && answer.session == self.session;
+        if self.session != 0 && !takes_over {
             // Some servers give another one in silence.
             self.expired(link);
         }
@@ -183,9 +221,18 @@ impl Wire {
         self.ttl.get_or_insert(ttl);
         (self.session, self.password) = (answer.session, answer.password);
         let session = Session(self.session);
-        link.report(Event::SessionAlive { session: session.id(), sent_at: at });
-        self.beats.push_back(at);
-        link.state.send_replace(State { session: Some(session), trouble: None });
+        // The majority has made a new session. That one is taken over one server says, who may be a leader no more: the first
+        // transaction of this connection confirms it.
+        if !takes_over {
+            link.report(Event::SessionAlive { session: session.id(), sent_at: at });
+        }
+        self.beats.push_back(Beat { sent_at: at, counts: BootClock.now() });
+        link.state.send_modify(|state| {
+            state.session = Some(session);
+            if state.trouble != Some(Fault::Login) {
+                state.trouble = None;
+            }
+        });
         Ok(stream)
     }
     /// What was watched, in parts.
@@ -210,7 +257,7 @@ impl Wire {
     fn put(&mut self, out: &mut Vec<u8>, command: Command) {
         let Command { op, session, reply, watch } = command;
         // Whoever has given up did so before it was sent: then it is not.
-        if reply.is_closed() && !op_must_go(&op) {
+        if reply.is_closed() && !must_go(&op) {
             return;
         }
         if session.is_some_and(|session| session.0 != self.session) {
@@ -233,11 +280,15 @@ impl Wire {
         self.watch_again(&mut out);
         let ttl = self.ttl.unwrap_or(PATIENCE);
         let patience = (ttl / 6).clamp(LEAST_PATIENCE, PATIENCE).min(ttl / 3);
-        let mut beat = pin!(sleep(ttl / 6));
+        for command in std::mem::take(&mut self.waiting) {
+            self.put(&mut out, command);
+        }
+        // The first one at once: it confirms the greeting.
+        let mut beat = pin!(sleep(Duration::ZERO));
         // Of the time in which this process ran: one that was stopped reads what has come before it gives up.
         let mut nap = pin!(sleep(patience / NAPS));
         let (mut quiet, mut unflushed) = (0, false);
-        let mut swept = BootClock.now();
+        let mut sweep = pin!(sleep(SWEEP));
         loop {
             tokio::select! {
                 biased;
@@ -277,14 +328,16 @@ impl Wire {
                 }
                 () = &mut beat => {
                     let (xid, at) = (self.next(), BootClock.now());
-                    let op = Op::Sync { path: "/".to_owned() };
+                    // Who holds nothing need not ask the majority.
+                    let path = "/".to_owned();
+                    let op = if link.holds() { Op::Multi(vec![Op::Check { path, version: -1 }]) } else { Op::Sync { path } };
                     out.extend(op.write(xid));
                     self.sent.push_back(Sent { xid, op, reply: None, watch: None, at });
-                    beat.set(sleep(ttl / 6));
-                    if at > swept + Duration::from_secs(1) {
-                        swept = at;
-                        self.sweep(&mut out);
-                    }
+                    beat.set(sleep(ttl / BEATS));
+                }
+                () = &mut sweep, if !self.watches.is_empty() => {
+                    self.sweep(&mut out);
+                    sweep.set(sleep(SWEEP));
                 }
                 () = &mut nap, if !self.sent.is_empty() => {
                     nap.set(sleep(patience / NAPS));
@@ -359,9 +412,11 @@ impl Wire {
             _ => {}
         }
         self.seen = self.seen.max(zxid);
-        let Some(sent) = self.sent.pop_front().filter(|sent| sent.xid == xid) else {
+        // What is out of order is no answer of this: nobody knows what became of anything on this connection.
+        if self.sent.front().is_none_or(|sent| sent.xid != xid) {
             return Err(End::Lost(Fault::Answer));
-        };
+        }
+        let Some(sent) = self.sent.pop_front() else { return Err(End::Lost(Fault::Answer)) };
         match error {
             code::SESSION_EXPIRED => {
                 self.sent.push_front(sent);
@@ -371,25 +426,31 @@ impl Wire {
                 self.sent.push_front(sent);
                 return Err(End::Lost(Fault::Refused(error)));
             }
-            code::AUTH_FAILED => return Err(End::Lost(Fault::Login)),
+            code::AUTH_FAILED => {
+                self.sent.push_front(sent);
+                return Err(End::Lost(Fault::Login));
+            }
             _ => {}
         }
-        let Sent { op, reply, watch, at, .. } = sent;
+        // Before it is answered: whoever is granted something by it has a session that lives (SAFETY G1).
+        if sent.op.is_agreed(error) {
+            self.agreed(link, sent.at);
+        }
+        if matches!(sent.op, Op::Sync { .. }) || sent.reply.is_none() {
+            self.alive(sent.at);
+        }
+        let Sent { op, reply, watch, .. } = sent;
         if let (Some((path, of)), Some(watch)) = (op.watch(error == 0), watch)
             && (error == 0 || error == code::NO_NODE)
         {
             self.watches.entry((path.to_owned(), of)).or_default().push(watch);
         }
-        let Some(reply) = reply else {
-            if matches!(op, Op::Sync { .. }) && error == 0 {
-                self.alive(link, at);
-            }
-            return Ok(());
-        };
+        let Some(reply) = reply else { return Ok(()) };
         let whole = error == 0 || (matches!(op, Op::Multi(_)) && !body.0.is_empty());
         let answer = if whole { op.read(zxid, &mut body).ok_or(Fault::Answer) } else { Err(Fault::Refused(error)) };
         let unknown = matches!(answer, Err(Fault::Answer));
-        let _ = reply.send(answer);
+        // It may have had its effect.
+        let _ = reply.send(if unknown { Err(Fault::Unanswered) } else { answer });
         if unknown {
             return Err(End::Lost(Fault::Answer));
         }
@@ -398,20 +459,28 @@ impl Wire {
             _ => Ok(()),
         }
     }
-    /// The leader has answered a sign of life that was sent then.
-    ///
-    /// *Invariant (SAFETY E6):* only the leader ends sessions, and it hears of a client that is connected to another server with that
-    /// server's next ping, up to half a tick later. So what counts is the latest sign of life that was sent a third of the timeout
-    /// before the one that was answered: a timeout is two ticks at least, and its third more than half a tick.
-    fn alive(&mut self, link: &Link, at: Moment) {
-        let third = self.ttl.unwrap_or_default() / 3;
-        while self.beats.len() > 1 && self.beats[1] + third <= at {
+    /// The server has answered a sign of life.
+    fn alive(&mut self, sent_at: Moment) {
+        const KEPT: usize = 32;
+        self.beats.push_back(Beat { sent_at, counts: BootClock.now() + self.ttl.unwrap_or_default() / 3 });
+        if self.beats.len() > KEPT {
             self.beats.pop_front();
         }
-        if let Some(sent_at) = self.beats.front().copied().filter(|beat| *beat + third <= at) {
-            link.report(Event::SessionAlive { session: Session(self.session).id(), sent_at });
+    }
+    /// The majority has agreed to a transaction that was sent then.
+    ///
+    /// *Invariant (SAFETY E6):* only the leader ends sessions, and it hears of a client that is connected to another server with that
+    /// server's next ping, up to half a tick later. So what counts is the latest sign of life that the server had answered a third of
+    /// the timeout before the transaction was sent: a timeout is two ticks at least, and its third more than half a tick. A server that
+    /// takes itself for the leader answers a `sync` and takes a session over by itself, while the others have elected another one who
+    /// ends it; a transaction it cannot. The greeting went to the leader itself, and a connection has one leader all its life.
+    fn agreed(&mut self, link: &Link, at: Moment) {
+        while self.beats.get(1).is_some_and(|beat| beat.counts <= at) {
+            self.beats.pop_front();
         }
-        self.beats.push_back(at);
+        if let Some(beat) = self.beats.front().filter(|beat| beat.counts <= at) {
+            link.report(Event::SessionAlive { session: Session(self.session).id(), sent_at: beat.sent_at });
+        }
     }
     fn happened(&mut self, happened: Happened, path: String) {
         for of in [Watched::Data, Watched::Absent, Watched::Children] {
@@ -429,7 +498,7 @@ impl fmt::Debug for Wire {
         f.write_str("Wire")
     }
 }
-/// Who takes something back does it, whoever waits for it.
-const fn op_must_go(op: &Op) -> bool {
-    matches!(op, Op::Delete { .. } | Op::Close)
+/// Whoever closes does not wait for it.
+const fn must_go(op: &Op) -> bool {
+    matches!(op, Op::Close)
 }

@@ -2,17 +2,17 @@
 use crate::{
     config::Config,
     error::Fault,
-    link::{Link, Session},
+    link::{Asked, Link, PATIENCE, Session},
     wire::{
         node::{Paths, Role},
         op::{Acl, Mode, Op, code},
         record::{Record, wall_millis},
     },
 };
-use fencelock_core::{BootClock, Claim, Clock, Event, Grant, HoldId, Lease, Moment, Name, Request, Token};
+use fencelock_core::{BootClock, Claim, Clock, EngineId, Event, Grant, HoldId, Lease, Moment, Name, Request, Token};
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::Duration,
 };
 use tokio::sync::Notify;
@@ -26,6 +26,8 @@ pub(crate) struct Place {
     pub(crate) hold: HoldId,
     pub(crate) name: Name,
     pub(crate) claim: Claim,
+    /// What came of it; a stop of it ends all that it may send.
+    request: Request,
     /// Its nodes go with it.
     pub(crate) session: Session,
     /// Of the name.
@@ -73,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) paths: Paths,
     pub(crate) link: Arc<Link>,
     acl: Arc<[Acl]>,
+    pub(crate) id: OnceLock<EngineId>,
     /// Somebody's word in a hold's node is heeded.
     pub(crate) revocable: bool,
     places: Mutex<HashMap<HoldId, Place>>,
@@ -89,7 +92,7 @@ impl Shared {
     pub(crate) fn new(config: &Config, link: Arc<Link>) -> fencelock_core::Result<Self> {
         let (paths, acl) = (Paths::new(config.base(), config.dialect), config.acls()?.into());
         let (places, new, settles) = (Mutex::default(), Mutex::default(), Notify::new());
-        Ok(Self { paths, link, acl, revocable: config.revocable, places, new, settles })
+        Ok(Self { paths, link, acl, id: OnceLock::new(), revocable: config.revocable, places, new, settles })
     }
     /// *Invariant (SAFETY A3):* before its first command is sent, so a withdrawal finds it.
     pub(crate) fn place(&self, request: &Request, session: Session) -> Place {
@@ -102,6 +105,7 @@ impl Shared {
             hold: request.hold(),
             name: request.name().clone(),
             claim: request.claim(),
+            request: request.clone(),
             session,
             path,
             room,
@@ -117,8 +121,23 @@ impl Shared {
             most: request.max_hold().map(|most| most + request.ttl()),
             at_least: request.at_least(),
         };
-        lock(&self.places).insert(place.hold, place.clone());
+        let mut places = lock(&self.places);
+        places.insert(place.hold, place.clone());
+        self.link.set_places(places.len());
+        drop(places);
         place
+    }
+    /// Sends what makes a node of it. `None`: nobody wants it any more, and it is not sent.
+    ///
+    /// *Invariant (SAFETY A2, A3):* whoever takes it back looks into the table first, and does so after the stop. Under the table's mutex
+    /// either he finds it `open`, and the command is on its way before his own; or the stop is seen here.
+    pub(crate) fn send(&self, place: &mut Place, op: Op) -> Option<Asked> {
+        let mut places = lock(&self.places);
+        let known = places.get_mut(&place.hold)?;
+        place.request.open(BootClock.now(), PATIENCE)?;
+        place.open = true;
+        known.clone_from(place);
+        Some(self.link.ask(place.session, op))
     }
     pub(crate) fn found(&self, hold: HoldId) -> Option<Place> {
         lock(&self.places).get(&hold).cloned()
@@ -138,11 +157,15 @@ impl Shared {
     }
     /// Its nodes are known to be gone.
     pub(crate) fn forget(&self, hold: HoldId) {
-        lock(&self.places).remove(&hold);
+        let mut places = lock(&self.places);
+        places.remove(&hold);
+        self.link.set_places(places.len());
     }
-    /// A session is over, and all that lay there by it.
-    pub(crate) fn over(&self, session: Session) {
-        lock(&self.places).retain(|_, place| place.session != session);
+    /// All other sessions are over, and what lay there by them.
+    pub(crate) fn only(&self, session: Session) {
+        let mut places = lock(&self.places);
+        places.retain(|_, place| place.session == session);
+        self.link.set_places(places.len());
     }
     /// Somebody has asked that his lock be not free before its time.
     pub(crate) fn holds_on(&self) -> bool {

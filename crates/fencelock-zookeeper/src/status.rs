@@ -114,9 +114,9 @@ impl Shared {
         let path = self.paths.of(name);
         loop {
             // Watched first: nothing that happens after the look is missed.
-            let (asked, mut word) = self.link.watch(Op::Children { path: path.clone(), watch: true });
+            let (asked, mut word) = self.link.watch(None, Op::Children { path: path.clone(), watch: true });
             if found(asked.children().await)?.is_none() {
-                let (asked, absent) = self.link.watch(Op::Exists { path: path.clone(), watch: true });
+                let (asked, absent) = self.link.watch(None, Op::Exists { path: path.clone(), watch: true });
                 if found(asked.stat().await)?.is_some() {
                     continue;
                 }

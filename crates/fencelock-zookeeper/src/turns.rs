@@ -2,9 +2,9 @@
 use crate::{
     claims::{Front, Turn},
     error::Fault,
-    link::{CONNECT_TIMEOUT, PATIENCE, Word, found, heard},
+    link::{CONNECT_TIMEOUT, Session, Word, found, heard},
     shared::{Place, Shared},
-    wire::op::Op,
+    wire::op::{Op, code},
 };
 use fencelock_core::{BootClock, Busy, Clock, Error, Outcome, Request, Result};
 use std::{sync::Arc, time::Duration};
@@ -22,8 +22,7 @@ pub(crate) async fn acquire(shared: Arc<Shared>, request: Request) -> Result<Out
     let mut place = shared.found(request.hold()).unwrap_or_else(|| shared.place(&request, session));
     let (limit, mut pause, mut queued) = (BootClock.now() + CONNECT_TIMEOUT, LEAST, None::<Busy>);
     let mut turn = match enter(&shared, &request, &mut place, limit).await {
-        Ok(Some(turn)) => turn,
-        Ok(None) => return Ok(Outcome::Busy(Busy::default())),
+        Ok(turn) => turn,
         Err(Fault::SessionOver) => return Ok(displaced(&shared, &place)),
         Err(fault) if fault.may_pass() => return Err(told(fault)),
         Err(fault) => {
@@ -34,6 +33,8 @@ pub(crate) async fn acquire(shared: Arc<Shared>, request: Request) -> Result<Out
     loop {
         match turn {
             Turn::Granted(token) => return shared.granted(&mut place, token).map(Outcome::Granted).map_err(told),
+            // Whoever has stopped it takes it back.
+            Turn::Stopped => return Ok(Outcome::Busy(queued.unwrap_or_default())),
             Turn::Gone => {
                 shared.nothing_of(&mut place).await.map_err(told)?;
                 return Ok(Outcome::Displaced);
@@ -57,10 +58,13 @@ pub(crate) async fn acquire(shared: Arc<Shared>, request: Request) -> Result<Out
             }
             Turn::Waits { ahead, front } => {
                 let goes_on = async {
-                    let (mut words, news) = listen(&shared, &front).await?;
+                    let (mut words, news) = listen(&shared, place.session, &front).await?;
                     if queued.as_ref().is_none_or(|busy| busy.ahead != Some(ahead)) {
                         let holder = match front.holder() {
-                            Some(holder) => shared.holder_at(place.session, holder).await?,
+                            Some(holder) => match shared.holder_at(place.session, holder).await {
+                                Err(fault) if fault.is(code::NO_AUTH) => None,
+                                holder => holder?,
+                            },
                             None => None,
                         };
                         let busy = Busy::new(holder, Some(ahead));
@@ -110,19 +114,15 @@ pub(crate) async fn acquire(shared: Arc<Shared>, request: Request) -> Result<Out
         }
     }
 }
-/// A place in the queue, or what is known of the one that it has. `None`: it was stopped before.
+/// A place in the queue, or what is known of the one that it has.
 async fn enter(
     shared: &Shared,
     request: &Request,
     place: &mut Place,
     limit: fencelock_core::Moment,
-) -> std::result::Result<Option<Turn>, Fault> {
+) -> std::result::Result<Turn, Fault> {
     let mut pause = LEAST;
     loop {
-        // What ends it is the session's order; core wants to know when to look for the last time.
-        if request.open(BootClock.now(), PATIENCE).is_none() {
-            return Ok(None);
-        }
         let turn = if place.nodes().next().is_some() {
             shared.look(place, true).await
         } else if request.wait() {
@@ -136,7 +136,7 @@ async fn enter(
         };
         let fault = match turn {
             Err(fault) if fault.may_pass() && fault != Fault::SessionOver => fault,
-            end => return end.map(Some),
+            end => return end,
         };
         loop {
             if request.is_stopped() || BootClock.now() >= limit {
@@ -149,7 +149,7 @@ async fn enter(
             }
             pause = (pause * 2).min(MOST);
             match settle(shared, place).await {
-                Ok(Some(turn)) => return Ok(Some(turn)),
+                Ok(Some(turn)) => return Ok(turn),
                 Ok(None) => break,
                 Err(fault) if fault.may_pass() && fault != Fault::SessionOver => {}
                 Err(fault) => return Err(fault),
@@ -169,16 +169,25 @@ fn displaced(shared: &Shared, place: &Place) -> Outcome {
     Outcome::Displaced
 }
 /// From now on it is told. True: it has happened already.
-async fn listen(shared: &Shared, front: &Front) -> std::result::Result<(Vec<Word>, bool), Fault> {
+async fn listen(shared: &Shared, session: Session, front: &Front) -> std::result::Result<(Vec<Word>, bool), Fault> {
+    // In the session of the place: where that is over, so is the wait.
+    let session = Some(session);
     match front {
         Front::Goes { node, .. } => {
-            let (asked, word) = shared.link.watch(Op::Data { path: node.clone(), watch: true });
-            let news = found(asked.data().await)?.is_none();
-            Ok((vec![word], news))
+            let (asked, word) = shared.link.watch(session, Op::Data { path: node.clone(), watch: true });
+            match found(asked.data().await) {
+                // Whoever is in front lets nobody read what he says.
+                Err(fault) if fault.is(code::NO_AUTH) => {
+                    let (asked, word) = shared.link.watch(session, Op::Exists { path: node.clone(), watch: true });
+                    let news = found(asked.stat().await)?.is_none();
+                    Ok((vec![word], news))
+                }
+                data => Ok((vec![word], data?.is_none())),
+            }
         }
         Front::Frees { leases, taken, path, size, .. } => {
-            let (held, freed) = shared.link.watch(Op::Children { path: leases.clone(), watch: true });
-            let (sized, resized) = shared.link.watch(Op::Data { path: path.clone(), watch: true });
+            let (held, freed) = shared.link.watch(session, Op::Children { path: leases.clone(), watch: true });
+            let (sized, resized) = shared.link.watch(session, Op::Data { path: path.clone(), watch: true });
             let now = found(held.children().await)?.map_or(0, |(names, _)| names.len());
             let (data, _) = found(sized.data().await)?.unwrap_or_default();
             Ok((vec![freed, resized], now != *taken || crate::permits::parse(&data) != Some(*size)))

@@ -163,6 +163,32 @@ impl Op {
             _ => None,
         }
     }
+    /// So answered, it was a transaction that the majority has agreed to, though it may have changed nothing.
+    pub(crate) const fn is_agreed(&self, error: i32) -> bool {
+        let is_one = matches!(
+            self,
+            Self::Create { .. } | Self::Delete { .. } | Self::SetData { .. } | Self::Check { .. } | Self::Multi(_)
+        );
+        is_one && matches!(error, 0 | code::NO_NODE | code::BAD_VERSION | code::NODE_EXISTS)
+    }
+    /// How many bytes it is, about.
+    pub(crate) fn size(&self) -> usize {
+        match self {
+            Self::Create { path, data, acl, .. } => {
+                path.len() + data.len() + acl.iter().map(|acl| acl.scheme.len() + acl.id.len() + 12).sum::<usize>() + 40
+            }
+            Self::SetData { path, data, .. } => path.len() + data.len() + 30,
+            Self::Multi(all) => all.iter().map(Self::size).sum::<usize>() + 30,
+            Self::Delete { path, .. }
+            | Self::Exists { path, .. }
+            | Self::Data { path, .. }
+            | Self::Children { path, .. }
+            | Self::Sync { path }
+            | Self::Check { path, .. }
+            | Self::RemoveWatches { path } => path.len() + 30,
+            Self::Close => 30,
+        }
+    }
     /// What the server said, `None` when it is no answer to this.
     pub(crate) fn read(&self, zxid: i64, body: &mut Reader<'_>) -> Option<Answer> {
         Some(match self {
@@ -346,6 +372,8 @@ impl Happened {
 /// What the server says no with.
 pub(crate) mod code {
     pub(crate) const UNIMPLEMENTED: i32 = -6;
+    pub(crate) const TIMED_OUT: i32 = -7;
+    pub(crate) const THROTTLED: i32 = -127;
     pub(crate) const NO_NODE: i32 = -101;
     pub(crate) const NO_AUTH: i32 = -102;
     pub(crate) const BAD_VERSION: i32 = -103;
