@@ -18,9 +18,11 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("cc", &["gcc", "libc6-dev"]),
     ("etcd", &["etcd-server"]),
     ("etcdctl", &["etcd-client"]),
+    ("ip", &["iproute2"]),
     ("java", &["default-jre-headless"]),
     ("javac", &["default-jdk-headless"]),
     ("less", &["less"]),
+    ("nsenter", &["util-linux"]),
     ("pgrep", &["procps"]),
     ("pip3", &["python3-pip"]),
     ("ps", &["procps"]),
@@ -28,6 +30,7 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("setpriv", &["util-linux"]),
     ("setsid", &["util-linux"]),
     ("sqlite3", &["sqlite3"]),
+    ("unshare", &["util-linux"]),
 ];
 
 /// Installs what is missing. Where that cannot be done it says what to install, and fails.

@@ -1,13 +1,14 @@
 //! Private etcd servers: one, or several that are one cluster.
+use crate::network::{Network, inside};
 use crate::process::{Folder, free_port, signal, spawn};
 use rustix::process::Signal;
 use std::{
     ffi::OsString,
     io::{self, Read, Write},
-    net::{SocketAddr, TcpStream},
+    net::{Ipv4Addr, SocketAddr, TcpStream},
     path::PathBuf,
     process::{Child, Command},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -24,12 +25,14 @@ pub struct EtcdOptions {
     pub members: usize,
     /// Its clients speak TLS to it. Its members speak to each other as they are.
     pub tls: Option<EtcdTls>,
+    /// Its members are there, and not on loopback.
+    pub network: Option<Arc<Network>>,
     /// More arguments of every member, as on its command line; of two that are the same, the last is taken.
     pub arguments: Vec<String>,
 }
 impl Default for EtcdOptions {
     fn default() -> Self {
-        Self { members: 1, tls: None, arguments: Vec::new() }
+        Self { members: 1, tls: None, network: None, arguments: Vec::new() }
     }
 }
 
@@ -56,6 +59,10 @@ pub struct Etcd {
 
 #[derive(Debug)]
 struct Member {
+    /// Where its clients find it.
+    address: Ipv4Addr,
+    /// Where its peers find it.
+    host: Ipv4Addr,
     client: u16,
     peer: u16,
     /// Without TLS, whatever the clients speak: health and metrics.
@@ -65,9 +72,15 @@ struct Member {
     child: Mutex<Option<Child>>,
 }
 impl Member {
-    fn new(folder: PathBuf) -> Self {
+    fn new(folder: PathBuf, n: usize, network: Option<&Network>) -> Self {
         std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        Self { client: free_port(), peer: free_port(), metrics: free_port(), folder, child: Mutex::default() }
+        let (client, peer, metrics) = (free_port(), free_port(), free_port());
+        let (address, host) =
+            network.map_or((Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST), |it| (it.client(n), it.peer(n)));
+        Self { address, host, client, peer, metrics, folder, child: Mutex::default() }
+    }
+    fn endpoint(&self) -> String {
+        format!("{}:{}", self.address, self.client)
     }
     fn child(&self) -> MutexGuard<'_, Option<Child>> {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,7 +110,7 @@ impl Member {
     }
     /// The answer to an HTTP request, with its head.
     fn get(&self, path: &str) -> io::Result<String> {
-        let address = SocketAddr::from(([127, 0, 0, 1], self.metrics));
+        let address = SocketAddr::from((self.address, self.metrics));
         let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
@@ -142,7 +155,9 @@ impl Etcd {
         assert!(options.members > 0, "an etcd without members");
         for _ in 0..10 {
             let folder = Folder::new("etcd");
-            let members = (0..options.members).map(|n| Member::new(folder.path().join(name(n)))).collect();
+            let members = (0..options.members)
+                .map(|n| Member::new(folder.path().join(name(n)), n, options.network.as_deref()))
+                .collect();
             let cluster = Self { members, options: options.clone(), folder };
             // Without the others none is healthy.
             (0..options.members).for_each(|member| cluster.begin(member));
@@ -156,14 +171,22 @@ impl Etcd {
     }
     /// Where it is, as the engine is told.
     pub fn url(&self) -> String {
-        format!("{}://{}", if self.options.tls.is_some() { "etcds" } else { "etcd" }, self.endpoints())
+        self.url_of(&self.endpoints())
+    }
+    /// As the engine is told of these alone.
+    pub fn url_of(&self, endpoints: &str) -> String {
+        format!("{}://{endpoints}", if self.options.tls.is_some() { "etcds" } else { "etcd" })
     }
     /// Where it is, as `etcdctl` is told.
     pub fn endpoints(&self) -> String {
-        let all: Vec<_> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();
+        let all: Vec<_> = self.members.iter().map(Member::endpoint).collect();
         all.join(",")
     }
-    /// On 127.0.0.1.
+    /// Where a member is.
+    pub fn endpoint(&self, member: usize) -> String {
+        self.members[member].endpoint()
+    }
+    /// Of the address where it is: 127.0.0.1, but in a network.
     pub fn client_port(&self, member: usize) -> u16 {
         self.members[member].client
     }
@@ -200,19 +223,20 @@ impl Etcd {
         let this = &self.members[member];
         this.kill();
         // A variable of etcd's that an argument contradicts is an error to it.
-        let unset = variables(b"ETCD_").into_iter().map(|name| format!("--unset={}", name.display()));
-        let mut arguments: Vec<_> = unset.collect();
+        let mut arguments = inside(self.options.network.as_deref(), member);
+        arguments.push("env".to_owned());
+        arguments.extend(variables(b"ETCD_").into_iter().map(|name| format!("--unset={}", name.display())));
         arguments.push("etcd".to_owned());
         arguments.extend(self.arguments(member));
-        let started = spawn("env", &arguments, [], &this.folder).unwrap_or_else(|e| panic!("etcd: {e}"));
+        let started = spawn(&arguments, [], &this.folder).unwrap_or_else(|e| panic!("etcd: {e}"));
         *this.child() = Some(started);
     }
     fn arguments(&self, member: usize) -> Vec<String> {
         let this = &self.members[member];
-        let peer = |member: &Member| format!("http://127.0.0.1:{}", member.peer);
+        let peer = |member: &Member| format!("http://{}:{}", member.host, member.peer);
         let all = self.members.iter().enumerate().map(|(n, member)| format!("{}={}", name(n), peer(member)));
         let tls = self.options.tls.as_ref();
-        let client = format!("{}://127.0.0.1:{}", if tls.is_some() { "https" } else { "http" }, this.client);
+        let client = format!("{}://{}", if tls.is_some() { "https" } else { "http" }, this.endpoint());
         let mut arguments = Vec::new();
         let mut say = |key: &str, value: &str| arguments.push(format!("--{key}={value}"));
         say("name", &name(member));
@@ -224,7 +248,7 @@ impl Etcd {
         say("initial-cluster", &all.collect::<Vec<_>>().join(","));
         // Another test's member that comes to one of these ports is not taken for one of these.
         say("initial-cluster-token", &self.folder.path().display().to_string());
-        say("listen-metrics-urls", &format!("http://127.0.0.1:{}", this.metrics));
+        say("listen-metrics-urls", &format!("http://{}:{}", this.address, this.metrics));
         // `--help` is silent about this one. What it answered for is with the kernel by then, and outlives `kill -9`.
         say("unsafe-no-fsync", "true");
         // A tenth of a test's patience for an election, and enough for a machine that stands still for a moment.

@@ -2,6 +2,8 @@
 //! test is killed. And [`processes`], for tests between several of them.
 mod clock;
 mod etcd;
+mod network;
+pub mod partition;
 mod peer;
 mod pki;
 mod process;
@@ -13,6 +15,7 @@ mod zookeeper_shell;
 
 pub use clock::WallClock;
 pub use etcd::{Etcd, EtcdOptions, EtcdTls};
+pub use network::{Network, in_its_own_network};
 pub use peer::Peer;
 pub use pki::Pki;
 pub use process::{Folder, free_port};

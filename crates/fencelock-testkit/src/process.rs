@@ -56,8 +56,7 @@ pub fn free_port() -> u16 {
 type Started = io::Result<Child>;
 /// Starts a program that dies with this process: its parent, to the kernel, is a thread that lives as long.
 pub(crate) fn spawn(
-    program: &str,
-    arguments: &[String],
+    words: &[String],
     environment: impl IntoIterator<Item = (&'static str, PathBuf)>,
     folder: &Path,
 ) -> Started {
@@ -69,7 +68,7 @@ pub(crate) fn spawn(
     });
     let log = std::fs::File::create(folder.join("log"))?;
     let mut command = Command::new("setpriv");
-    command.arg("--pdeathsig").arg("KILL").arg(program).args(arguments).envs(environment).current_dir(folder);
+    command.arg("--pdeathsig").arg("KILL").args(words).envs(environment).current_dir(folder);
     command.stdin(std::process::Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let (reply, started) = channel();
     let gone = |_| io::Error::other("the thread that starts programs is gone");

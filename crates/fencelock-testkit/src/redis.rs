@@ -109,13 +109,15 @@ impl Redis {
         let mut child = self.child();
         kill(&mut child);
         let on = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
-        let mut arguments: Vec<String> =
-            ["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""].map(str::to_owned).to_vec();
-        arguments.extend(["--appendonly".to_owned(), on(self.options.append_only), "--appendfsync".to_owned()]);
-        arguments.push("always".to_owned());
-        arguments.extend(self.options.arguments.iter().cloned());
+        let mut words: Vec<String> =
+            ["redis-server", "--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""]
+                .map(str::to_owned)
+                .to_vec();
+        words.extend(["--appendonly".to_owned(), on(self.options.append_only), "--appendfsync".to_owned()]);
+        words.push("always".to_owned());
+        words.extend(self.options.arguments.iter().cloned());
         let clock = self.options.clock.iter().flat_map(|clock| clock.environment());
-        let started = spawn("redis-server", &arguments, clock, self.folder.path())
+        let started = spawn(&words, clock, self.folder.path())
             .unwrap_or_else(|e| panic!("redis-server: {e}; `cargo xtask test` installs it"));
         *child = Some(started);
     }

@@ -1,4 +1,5 @@
 //! Private ZooKeeper servers: one, or several that are one ensemble.
+use crate::network::{Network, inside};
 use crate::process::{Folder, free_port, signal, spawn};
 use crate::zookeeper_shell::ZooKeeperShell;
 use rustix::process::Signal;
@@ -8,7 +9,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -70,6 +71,8 @@ pub struct ZooKeeperOptions {
     pub reap: Duration,
     /// Its clients speak TLS to it. Its members speak to each other as they are.
     pub tls: Option<ZooKeeperTls>,
+    /// Its members are there, and not on loopback.
+    pub network: Option<Arc<Network>>,
     /// More lines of every member's configuration, `key=value`; of two with the same key, the last is taken.
     pub arguments: Vec<String>,
 }
@@ -81,6 +84,7 @@ impl Default for ZooKeeperOptions {
             max_session: Duration::from_secs(60),
             reap: Duration::from_secs(2),
             tls: None,
+            network: None,
             arguments: Vec::new(),
         }
     }
@@ -110,10 +114,13 @@ pub struct ZooKeeper {
 
 #[derive(Debug)]
 struct Member {
+    /// Where its clients find it.
+    address: Ipv4Addr,
     client: u16,
     /// Without TLS, whatever the clients speak: four-letter words. The same where the clients have none.
     plain: u16,
-    /// Of loopback, and nobody else's: it listens on `peer` only while it leads, and nobody comes there meanwhile.
+    /// Where its peers find it. Of loopback, it is nobody else's: it listens on `peer` only while it leads, and nobody comes there
+    /// meanwhile.
     host: Ipv4Addr,
     peer: u16,
     election: u16,
@@ -122,14 +129,17 @@ struct Member {
     child: Mutex<Option<Child>>,
 }
 impl Member {
-    fn new(folder: PathBuf, tls: bool) -> Self {
+    fn new(folder: PathBuf, n: usize, options: &ZooKeeperOptions) -> Self {
         let data = folder.join("data");
         std::fs::create_dir_all(&data).unwrap_or_else(|e| panic!("{}: {e}", data.display()));
         let client = free_port();
+        let own = || Ipv4Addr::new(127, fastrand::u8(1..255), fastrand::u8(1..255), fastrand::u8(1..255));
+        let network = options.network.as_ref();
         Self {
+            address: network.map_or(Ipv4Addr::LOCALHOST, |network| network.client(n)),
             client,
-            plain: if tls { free_port() } else { client },
-            host: Ipv4Addr::new(127, fastrand::u8(1..255), fastrand::u8(1..255), fastrand::u8(1..255)),
+            plain: if options.tls.is_some() { free_port() } else { client },
+            host: network.map_or_else(own, |network| network.peer(n)),
             peer: free_port(),
             election: free_port(),
             folder,
@@ -161,9 +171,16 @@ impl Member {
             thread::sleep(Duration::from_millis(5));
         }
     }
+    fn endpoint(&self) -> String {
+        format!("{}:{}", self.address, self.client)
+    }
+    /// Of the four-letter words.
+    fn plain(&self) -> SocketAddr {
+        (self.address, self.plain).into()
+    }
     /// The answer to a four-letter word.
     fn command(&self, word: &str) -> io::Result<String> {
-        let address = SocketAddr::from(([127, 0, 0, 1], self.plain));
+        let address = self.plain();
         let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(word.as_bytes())?;
@@ -208,7 +225,7 @@ impl ZooKeeper {
         assert!(options.members > 0, "a ZooKeeper without members");
         for _ in 0..10 {
             let folder = Folder::new("zookeeper");
-            let member = |n: usize| Member::new(folder.path().join(format!("m{n}")), options.tls.is_some());
+            let member = |n: usize| Member::new(folder.path().join(format!("m{n}")), n, &options);
             let members = (0..options.members).map(member).collect();
             let ensemble = Self { members, options: options.clone(), folder };
             // Without the others none serves.
@@ -223,14 +240,22 @@ impl ZooKeeper {
     }
     /// Where it is, as the engine is told.
     pub fn url(&self) -> String {
-        format!("{}://{}", if self.options.tls.is_some() { "zookeepers" } else { "zookeeper" }, self.endpoints())
+        self.url_of(&self.endpoints())
+    }
+    /// As the engine is told of these alone.
+    pub fn url_of(&self, endpoints: &str) -> String {
+        format!("{}://{endpoints}", if self.options.tls.is_some() { "zookeepers" } else { "zookeeper" })
     }
     /// Where it is, as its other clients are told.
     pub fn endpoints(&self) -> String {
-        let all: Vec<_> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.client)).collect();
+        let all: Vec<_> = self.members.iter().map(Member::endpoint).collect();
         all.join(",")
     }
-    /// On 127.0.0.1.
+    /// Where a member is.
+    pub fn endpoint(&self, member: usize) -> String {
+        self.members[member].endpoint()
+    }
+    /// Of the address where it is: 127.0.0.1, but in a network.
     pub fn client_port(&self, member: usize) -> u16 {
         self.members[member].client
     }
@@ -272,7 +297,9 @@ impl ZooKeeper {
             this.write("server.pem", &format!("{}\n{}", read(cert), read(key)));
             this.write("ca.pem", &read(ca));
         }
-        let mut arguments: Vec<_> = VARIABLES.iter().map(|name| format!("--unset={name}")).collect();
+        let mut arguments = inside(self.options.network.as_deref(), member);
+        arguments.push("env".to_owned());
+        arguments.extend(VARIABLES.iter().map(|name| format!("--unset={name}")));
         // The system's errors in its log are in English.
         arguments.extend(["LC_ALL=C.UTF-8", "java"].map(str::to_owned));
         arguments.extend(java());
@@ -281,7 +308,7 @@ impl ZooKeeper {
         arguments.push(format!("-Dznode.container.checkIntervalMs={}", self.options.reap.as_millis().max(1)));
         // Of one member, too.
         arguments.extend(["org.apache.zookeeper.server.quorum.QuorumPeerMain", "./zoo.cfg"].map(str::to_owned));
-        let started = spawn("env", &arguments, [], &this.folder).unwrap_or_else(|e| panic!("ZooKeeper: {e}"));
+        let started = spawn(&arguments, [], &this.folder).unwrap_or_else(|e| panic!("ZooKeeper: {e}"));
         *this.child() = Some(started);
     }
     fn configuration(&self, member: usize) -> String {
@@ -292,7 +319,7 @@ impl ZooKeeper {
         let mut say = |key: &str, value: &str| lines.push(format!("{key}={value}"));
         say("dataDir", "./data");
         say("clientPort", &this.plain.to_string());
-        say("clientPortAddress", "127.0.0.1");
+        say("clientPortAddress", &this.address.to_string());
         say("tickTime", &tick.to_string());
         say("maxSessionTimeout", &options.max_session.as_millis().to_string());
         say("initLimit", &ticks(CATCH_UP));
@@ -312,7 +339,7 @@ impl ZooKeeper {
         }
         if let Some(ZooKeeperTls { client_auth, .. }) = &options.tls {
             say("secureClientPort", &this.client.to_string());
-            say("secureClientPortAddress", "127.0.0.1");
+            say("secureClientPortAddress", &this.address.to_string());
             say("serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory");
             say("ssl.keyStore.type", "PEM");
             say("ssl.keyStore.location", "./server.pem");
@@ -340,10 +367,10 @@ impl ZooKeeper {
     /// # Panics
     /// None does.
     pub fn shell(&self) -> ZooKeeperShell {
-        let ports = || self.members.iter().map(|member| member.plain);
+        let members = || self.members.iter().map(Member::plain);
         let deadline = Instant::now() + READY;
         loop {
-            if let Some(shell) = ports().find_map(|port| ZooKeeperShell::connect(port).ok()) {
+            if let Some(shell) = members().find_map(|member| ZooKeeperShell::connect(member).ok()) {
                 return shell;
             }
             assert!(Instant::now() < deadline, "no member takes a session");
@@ -372,7 +399,7 @@ impl ZooKeeper {
     /// # Panics
     /// As there.
     pub fn end_sessions(&self) {
-        let port = self.members[0].plain;
+        let member = self.members[0].plain();
         let dump = self.command(0, "dump").unwrap_or_else(|e| panic!("dump: {e}"));
         let words = dump.split_whitespace().filter_map(|word| word.trim_end_matches(':').strip_prefix("0x"));
         let ids: BTreeSet<i64> = words
@@ -381,7 +408,7 @@ impl ZooKeeper {
             .filter(|id| *id != 0)
             .collect();
         for id in ids.into_iter().rev() {
-            ZooKeeperShell::end(port, id).unwrap_or_else(|e| panic!("session {id:x}: {e}"));
+            ZooKeeperShell::end(member, id).unwrap_or_else(|e| panic!("session {id:x}: {e}"));
         }
     }
     /// What a member answers to a four-letter word, such as `srvr`; to most of them, while it has no leader, that it

@@ -17,15 +17,15 @@ pub struct ZooKeeperShell {
     session: i64,
 }
 impl ZooKeeperShell {
-    /// To the server of this port.
+    /// To the server there.
     ///
     /// # Errors
     /// It does not answer, or says no.
-    pub fn connect(port: u16) -> io::Result<Self> {
-        Self::open(port, 0, [0; 16])
+    pub fn connect(server: SocketAddr) -> io::Result<Self> {
+        Self::open(server, 0, [0; 16])
     }
-    fn open(port: u16, session: i64, password: [u8; 16]) -> io::Result<Self> {
-        let mut stream = TcpStream::connect_timeout(&SocketAddr::from(([127, 0, 0, 1], port)), ANSWER)?;
+    fn open(server: SocketAddr, session: i64, password: [u8; 16]) -> io::Result<Self> {
+        let mut stream = TcpStream::connect_timeout(&server, ANSWER)?;
         stream.set_read_timeout(Some(ANSWER))?;
         let mut hello = Vec::new();
         hello.extend(0_i32.to_be_bytes());
@@ -162,10 +162,10 @@ impl ZooKeeperShell {
     ///
     /// # Errors
     /// As there.
-    pub fn end(port: u16, session: i64) -> io::Result<()> {
+    pub fn end(server: SocketAddr, session: i64) -> io::Result<()> {
         // Its owner comes back at once when his connection is taken, and takes it from us: until the server says that it is gone.
         for _ in 0..1_000 {
-            match Self::open(port, session, password(session)) {
+            match Self::open(server, session, password(session)) {
                 Ok(mut theirs) => drop(theirs.ask(-11, &[])),
                 Err(e) if e.to_string() == "no session" => return Ok(()),
                 Err(_) => {}

@@ -27,7 +27,7 @@ const ONE_SERVER: Duration = Duration::from_secs(1);
 /// A new session has so long.
 const NEW_SESSION: Duration = Duration::from_millis(2_500);
 /// So many signs of life in a timeout.
-const BEATS: u32 = 7;
+const BEATS: u32 = 9;
 /// What nobody wants to hear any more is not watched for longer (SAFETY E9).
 const SWEEP: Duration = Duration::from_secs(1);
 /// A busy machine is late by as much now and then.
@@ -279,7 +279,7 @@ impl Wire {
         let (mut out, mut from, mut input) = (Vec::new(), 0, Vec::with_capacity(4096));
         self.watch_again(&mut out);
         let ttl = self.ttl.unwrap_or(PATIENCE);
-        let patience = (ttl / 6).clamp(LEAST_PATIENCE, PATIENCE).min(ttl / 3);
+        let patience = (ttl / 7).clamp(LEAST_PATIENCE, PATIENCE).min(ttl / 3);
         for command in std::mem::take(&mut self.waiting) {
             self.put(&mut out, command);
         }
