@@ -514,6 +514,14 @@ async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Resu
     // What has less than half of its ttl left is renewed before it is handed out (SAFETY G3).
     let (mut tries, mut now) = (0, keeper.clock.now());
     while now.until(hold.sent_at() + hold.grant.ttl) < hold.grant.ttl / 2 {
+        if tries == 3 {
+            let slow = Error::new(ErrorKind::Unreachable, "lock", "the engine answers more slowly than half the ttl");
+            return Err(slow
+                .with("name", &hold.grant.name)
+                .with("ttl", format!("{:?}", hold.grant.ttl))
+                .hint("use a longer ttl"));
+        }
+        tries += 1;
         if !hold.is_own() {
             // It is renewed by its session's next heartbeat, or ends with it.
             tokio::select! {
@@ -525,14 +533,6 @@ async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Resu
             now = keeper.clock.now();
             continue;
         }
-        if tries == 3 {
-            let slow = Error::new(ErrorKind::Unreachable, "lock", "the engine answers more slowly than half the ttl");
-            return Err(slow
-                .with("name", &hold.grant.name)
-                .with("ttl", format!("{:?}", hold.grant.ttl))
-                .hint("use a longer ttl"));
-        }
-        tries += 1;
         let Some(answers) = patiently(request, core.engine().renew(std::slice::from_ref(&hold.grant))).await else {
             return Ok(Err(LossReason::Unreachable));
         };

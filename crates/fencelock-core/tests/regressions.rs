@@ -200,25 +200,32 @@ async fn max_hold_in_a_session_is_told_by_the_slower_clock() {
 struct Heart {
     clock: Arc<dyn Clock>,
     reports: Mutex<Option<Reports>>,
+    /// An attempt says nothing of its session, and is answered when others have.
+    late: AtomicBool,
 }
 impl Heart {
     const SESSION: SessionId = SessionId(1);
     const TTL: Duration = Duration::from_secs(30);
 
     fn engine(clock: &Arc<dyn Clock>, server: Arc<MemoryServer>) -> Arc<Played<Self>> {
-        let part = Self { clock: clock.clone(), reports: Mutex::default() };
+        let part = Self { clock: clock.clone(), reports: Mutex::default(), late: AtomicBool::new(false) };
         Arc::new(Played { inner: MemoryEngine::on(server).default_ttl(LONG), part })
     }
     fn answer(&self, sent_at: Moment) {
-        let reports = self.reports.lock().unwrap().clone().unwrap();
-        reports.send(Event::SessionAlive { session: Self::SESSION, sent_at });
+        if let Some(reports) = &*self.reports.lock().unwrap() {
+            reports.send(Event::SessionAlive { session: Self::SESSION, sent_at });
+        }
     }
 }
 #[async_trait]
 impl Part for Heart {
     async fn acquire(&self, inner: &MemoryEngine, request: &Request) -> Result<Outcome> {
         soon("it runs", SEC, || self.reports.lock().unwrap().is_some()).await;
-        self.answer(self.clock.now());
+        if self.late.load(SeqCst) {
+            sleep(Self::TTL).await;
+        } else {
+            self.answer(self.clock.now());
+        }
         match inner.acquire(request).await? {
             Outcome::Granted(grant) => {
                 let lease = Lease::Session(Self::SESSION);
@@ -256,6 +263,37 @@ async fn a_heartbeat_that_is_answered_after_a_pause_revives_nothing() {
     assert_eq!(server.census(), (1, 0), "before the end of its ttl the old holder may still be winding up");
     sleep(8 * SEC).await;
     assert_eq!(server.census(), (0, 0));
+}
+
+/// SAFETY G3. A session each of whose heartbeats is answered late, and the next one in time before it ends: nothing of it is ever fresh
+/// enough to be handed out, and it never ends. Whoever asked waited for ever, with the lock in his hand that nobody else could get.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_always_late_is_told_and_nothing_stays_behind() {
+    let (clock, server) = paused();
+    let engine = Heart::engine(&clock, server.clone());
+    let client = Client::builder(engine.clone()).clock(clock.clone()).keeper_here().build().unwrap();
+    engine.part.late.store(true, SeqCst);
+    let beats = async {
+        loop {
+            let sent_at = clock.now();
+            let engine = engine.clone();
+            tokio::spawn(async move {
+                sleep(Heart::TTL * 2 / 3).await;
+                engine.part.answer(sent_at);
+            });
+            sleep(Heart::TTL / 10).await;
+        }
+    };
+    let lock = async { client.mutex("x").lock().await };
+    let error = tokio::select! {
+        error = lock => error.unwrap_err(),
+        () = beats => unreachable!("they go on"),
+        () = sleep(10 * Heart::TTL) => panic!("nobody tells it"),
+    };
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(error.to_string().contains("slowly"), "{error}");
+    sleep(SEC).await;
+    assert_eq!((client.held(), server.census()), (0, (0, 0)), "nothing stays behind");
 }
 
 /// SAFETY G2, G5. A waiter whose wake-up is lost finds out by itself that it was handed the lock. Counted from the hand-over its

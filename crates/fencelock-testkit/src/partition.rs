@@ -128,7 +128,8 @@ pub async fn a_way_out(engine: &str, cluster: &impl Members, cut: Cut) {
     let what =
         format!("{engine}: the {cut} of three members cut off for {CUT_OFF:?}, the holder knows of all: still held");
     // The others go on where it is no leader.
-    let (limit, ok) = if cut == Cut::Follower { ("all", kept == rounds) } else { ("reported; never two at once", true) };
+    let (limit, ok) =
+        if cut == Cut::Follower { ("all", kept == rounds) } else { ("reported; never two at once", true) };
     bar(&what, format!("{kept} of {rounds}"), limit, ok);
 }
 /// Who leads, once all are there.

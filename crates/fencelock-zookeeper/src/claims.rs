@@ -166,8 +166,8 @@ impl Shared {
     }
     /// What became of a command that makes a node and was not answered: its nodes, as they are now.
     ///
-    /// *Invariant (SAFETY A2):* the leader refuses what the session had sent to a server that it has left, and a transaction that the majority has agreed to brings the one that
-    /// answers us to where the leader is. So what is not in the list after it was not made, and will not be. A node of another session
+    /// *Invariant (SAFETY A2):* the leader refuses what the session had sent to a server that it has left, and a transaction that the
+    /// majority has agreed to brings the one that answers us to where the leader is. So what is not in the list after it was not made, and will not be. A node of another session
     /// is none of ours, whatever its name (CURATOR-498, 604, 696).
     pub(crate) async fn find(&self, place: &mut Place) -> Result<(), Fault> {
         let mut rooms = vec![place.room.clone()];
@@ -179,7 +179,8 @@ impl Shared {
         let synced = self.link.ask(place.session, agree);
         let ask = |room: &String| self.link.ask(place.session, Op::Children { path: room.clone(), watch: false });
         let asked: Vec<_> = rooms.iter().map(ask).collect();
-        synced.all().await?.map_err(|(_, error)| Fault::Refused(error))?;
+        // Whether we may read there was agreed to, too.
+        let _ = synced.all().await?;
         let (mut node, mut permits, mut made) = (None, Vec::new(), 0);
         for (room, asked) in rooms.iter().zip(asked) {
             for name in found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default() {
@@ -268,17 +269,25 @@ impl Shared {
             self.create(new.clone(), place.record.write(), Mode::Ephemeral),
             Op::Delete { path: old, version: -1 },
         ]);
-        // Until it is answered nobody knows which of the two is there: whoever gives it back looks.
-        self.change(place.hold, |place| place.open = true);
-        match self.link.ask(place.session, swap).all().await {
-            Ok(Ok(_)) => {}
-            Ok(Err((0, error))) if error == code::NODE_EXISTS => {}
-            Ok(Err((_, error))) if Fault::Refused(error).is_no_node() => return Ok(false),
-            Ok(Err((_, error))) => return Err(Fault::Refused(error)),
-            Err(fault) => return Err(fault),
+        let Some(asked) = self.send_of(place, swap) else { return Ok(false) };
+        let end = match asked.all().await {
+            Ok(Ok(_)) => Ok(true),
+            Ok(Err((0, error))) if error == code::NODE_EXISTS => Ok(true),
+            Ok(Err((_, error))) if Fault::Refused(error).is_no_node() => Ok(false),
+            Ok(Err((_, error))) => Err(Fault::Refused(error)),
+            Err(fault) => Err(fault),
+        };
+        if matches!(end, Ok(true)) {
+            (place.node, place.claim) = (Some(new), Claim::Read);
         }
-        (place.node, place.claim, place.open) = (Some(new), Claim::Read, false);
-        self.keep(place);
-        Ok(true)
+        // Unanswered it stays open. Nothing else of it has changed, but that it may be given back by now.
+        if !end.as_ref().is_err_and(Fault::may_pass) {
+            self.change(place.hold, |known| {
+                known.node.clone_from(&place.node);
+                known.record.clone_from(&place.record);
+                (known.claim, known.open) = (place.claim, false);
+            });
+        }
+        end
     }
 }

@@ -206,8 +206,7 @@ impl Engine for ZooKeeperEngine {
         self.at_home(acquire(self.shared.clone(), request.clone())).await.unwrap_or_else(|| Err(gone()))
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
-        let Some(place) = self.shared.found(request.hold()) else { return Ok(()) };
-        self.shared.change(place.hold, |place| place.leaving = true);
+        let Some(place) = self.shared.leaving(request.hold()) else { return Ok(()) };
         self.served(self.shared.withdraw(place)).await.map_err(self.told("withdraw"))
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
@@ -225,9 +224,9 @@ impl Engine for ZooKeeperEngine {
             let status = self.inspect(&grant.name).await.ok();
             Ok(Released::NotHeld { holder: status.and_then(|status| status.holders.into_iter().next()) })
         };
-        let Some(mut place) = self.shared.held(grant) else { return not_held().await };
-        // Before the command that does it, or its watch would tell a loss.
-        self.shared.change(place.hold, |place| place.leaving = true);
+        // Said before the command that does it, or its watch would tell a loss.
+        let held = self.shared.held(grant).and_then(|place| self.shared.leaving(place.hold));
+        let Some(mut place) = held else { return not_held().await };
         // It was sent before, and nobody knows what became of it: nodes that are gone are what it left.
         let again = std::mem::replace(&mut place.unsure, false);
         match self.served(self.shared.leave(&mut place)).await {
@@ -305,14 +304,12 @@ impl Engine for ZooKeeperEngine {
     async fn close(&self) -> Result<()> {
         // It ends by itself where somebody has said that his lock is not free before its time, or nobody can be reached.
         if !self.shared.holds_on() {
-            let mut home = self.home.lock().await;
             let closed = self.link().look(Op::Close);
             self.link().close();
-            let (wire, _) = &mut *home;
             let serve = async {
                 tokio::select! {
-                    () = wire.serve(self.link()) => {}
                     _ = closed.done() => {}
+                    () = async { self.home.lock().await.0.serve(self.link()).await } => {}
                 }
             };
             let _ = timeout(PATIENCE, serve).await;

@@ -6,7 +6,8 @@ use crate::{
     wire::op::{Mode, Op, code},
 };
 use fencelock_core::EngineId;
-use std::future::pending;
+use std::{future::pending, time::Duration};
+use tokio::time::sleep;
 
 impl Shared {
     /// What is written there, by us if need be.
@@ -25,9 +26,9 @@ impl Shared {
     }
     /// A session is new: for as long as it is there, so is what the store is known by.
     pub(crate) async fn present(&self, session: Session) {
-        if let Some(id) = self.id.get() {
-            // Whoever comes first after an outage writes it.
-            let _ = self.stay(session, *id).await;
+        let Some(id) = self.id.get() else { return };
+        while self.stay(session, *id).await.is_err_and(|fault| fault.may_pass() && fault != Fault::SessionOver) {
+            sleep(Duration::from_millis(250)).await;
         }
     }
     async fn stay(&self, session: Session, id: EngineId) -> Result<(), Fault> {

@@ -54,7 +54,11 @@ async fn bury(shared: &Shared) {
         shared.link.after(last).await;
         if let Ok(now) = shared.link.session(pending()).await {
             shared.only(now);
-            shared.present(now).await;
+            // Whoever comes first after an outage writes what the store is known by.
+            tokio::select! {
+                () = shared.present(now) => {}
+                () = shared.link.after(now) => {}
+            }
             last = now;
         }
     }
@@ -112,11 +116,16 @@ async fn guard(shared: Arc<Shared>, place: Place) {
         let lost = matches!(looked, Ok(Some(Looked::Gone))) || (now.is_some() && now == beside);
         beside = now;
         // It may have been given back meanwhile, or become a reader.
-        if lost && held().is_some_and(|now| now.node == place.node && !now.open) {
+        if !lost {
+            continue;
+        }
+        if held().is_some_and(|now| now.node == place.node && !now.open) {
             shared.report(Event::Lost { hold: place.hold, reason: LossReason::TakenOver });
             // Its holder lets go, or its time is over.
             let Some(ends) = ends else { return };
             sleep(BootClock.now().until(ends)).await;
+        } else {
+            sleep(BREATH).await;
         }
     }
 }

@@ -139,6 +139,23 @@ impl Shared {
         known.clone_from(place);
         Some(self.link.ask(place.session, op))
     }
+    /// Sends what changes the node of a hold. `None`: it is being given back, and it is not sent.
+    ///
+    /// *Invariant (SAFETY A3):* until it is answered nobody knows which node is there, so whoever gives it back looks. Under the table's
+    /// mutex either he finds it `open`, or we find it `leaving`.
+    pub(crate) fn send_of(&self, place: &Place, op: Op) -> Option<Asked> {
+        let mut places = lock(&self.places);
+        let known = places.get_mut(&place.hold).filter(|known| !known.leaving)?;
+        known.open = true;
+        Some(self.link.ask(place.session, op))
+    }
+    /// It is given back from now on: what it has, as far as is known.
+    pub(crate) fn leaving(&self, hold: HoldId) -> Option<Place> {
+        let mut places = lock(&self.places);
+        let known = places.get_mut(&hold)?;
+        known.leaving = true;
+        Some(known.clone())
+    }
     pub(crate) fn found(&self, hold: HoldId) -> Option<Place> {
         lock(&self.places).get(&hold).cloned()
     }

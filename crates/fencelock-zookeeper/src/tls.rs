@@ -9,7 +9,7 @@ use rustls::{
 use std::{io, path::Path, sync::Arc};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
+    net::{TcpStream, lookup_host},
 };
 use tokio_rustls::TlsConnector;
 
@@ -24,8 +24,11 @@ impl Connector {
     pub(crate) fn new(config: &Config) -> Result<Self> {
         Ok(Self(config.tls.as_ref().map(client).transpose()?))
     }
-    pub(crate) async fn connect(&self, host: &str, port: u16) -> io::Result<Box<dyn Stream>> {
-        let stream = TcpStream::connect((host, port)).await?;
+    /// To one of the addresses that it has, by this number.
+    pub(crate) async fn connect(&self, host: &str, port: u16, which: usize) -> io::Result<Box<dyn Stream>> {
+        let all: Vec<_> = lookup_host((host, port)).await?.collect();
+        let address = all.get(which % all.len().max(1)).ok_or_else(|| io::Error::other("the name has no address"))?;
+        let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let Some(connector) = &self.0 else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;

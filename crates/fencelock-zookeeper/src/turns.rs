@@ -33,8 +33,13 @@ pub(crate) async fn acquire(shared: Arc<Shared>, request: Request) -> Result<Out
     loop {
         match turn {
             Turn::Granted(token) => return shared.granted(&mut place, token).map(Outcome::Granted).map_err(told),
-            // Whoever has stopped it takes it back.
-            Turn::Stopped => return Ok(Outcome::Busy(queued.unwrap_or_default())),
+            // Whoever has stopped it takes it back, if he does not come too early.
+            Turn::Stopped => {
+                if !place.open && place.nodes().next().is_none() {
+                    shared.forget(place.hold);
+                }
+                return Ok(Outcome::Busy(queued.unwrap_or_default()));
+            }
             Turn::Gone => {
                 shared.nothing_of(&mut place).await.map_err(told)?;
                 return Ok(Outcome::Displaced);
