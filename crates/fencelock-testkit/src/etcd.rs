@@ -274,6 +274,10 @@ impl Etcd {
             signal(child, if paused { Signal::STOP } else { Signal::CONT });
         }
     }
+    /// It is healthy by its own word: it hears of the leader.
+    pub fn serves(&self, member: usize) -> bool {
+        self.members[member].runs() && self.members[member].is_ready()
+    }
     /// Who leads by its own word; of those who do not run, or do not answer within a second, none is.
     pub fn leader(&self) -> Option<usize> {
         let leads = |member: &Member| member.runs() && member.metric("etcd_server_is_leader ").is_ok_and(|it| it > 0.0);

@@ -6,6 +6,7 @@ use std::{
     net::Ipv4Addr,
     path::PathBuf,
     process::{Child, Command},
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -27,6 +28,9 @@ pub fn in_its_own_network(test: &str) -> bool {
         ip(&["link", "set", "lo", "up"]);
         return true;
     }
+    // Whole clusters, side by side, would only measure each other.
+    static ALONE: Mutex<()> = Mutex::new(());
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let binary = std::env::current_exe().unwrap_or_else(|e| panic!("this test's program: {e}"));
     let mut command = Command::new("unshare");
     command.arg("--net");

@@ -43,7 +43,7 @@ impl fmt::Display for Cut {
 /// # Panics
 /// It is not.
 pub async fn no_way_out(engine: &str, cluster: &impl Members, cut: Cut) {
-    let (rounds, mut before) = (tenth(20).max(3), Vec::new());
+    let (rounds, mut before) = (tenth(20), Vec::new());
     for round in 0..rounds {
         let leader = leader(cluster);
         let member = if cut == Cut::Leader { leader } else { (leader + 1 + round % 2) % 3 };
@@ -87,7 +87,7 @@ pub async fn no_way_out(engine: &str, cluster: &impl Members, cut: Cut) {
 /// Two hold it.
 pub async fn a_way_out(engine: &str, cluster: &impl Members, cut: Cut) {
     const CUT_OFF: Duration = Duration::from_secs(5);
-    let (rounds, mut kept) = (tenth(20).max(2), 0);
+    let (rounds, mut kept) = (tenth(20), 0);
     for round in 0..rounds {
         let leader = leader(cluster);
         let member = if cut == Cut::Leader { leader } else { (leader + 1 + round % 2) % 3 };
