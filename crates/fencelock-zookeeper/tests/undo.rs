@@ -36,7 +36,11 @@ fn framing(buffer: &[u8]) -> Option<usize> {
 fn writes(command: &[u8]) -> bool {
     let int = |at: usize| command.get(at..at + 4).and_then(|int| int.try_into().ok()).map(i32::from_be_bytes);
     // A transaction that only checks changes nothing.
-    int(4) != Some(0) && matches!((int(8), int(12)), (Some(2 | 15), _) | (Some(14), Some(..13 | 14..)))
+    int(4) != Some(0)
+        && match int(8) {
+            Some(14) => int(12) != Some(13),
+            command => matches!(command, Some(2 | 15)),
+        }
 }
 async fn through(proxies: &[&Proxy], ttl: Duration) -> Client {
     let members: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
