@@ -60,8 +60,8 @@ impl Shared {
         let (node, names) = loop {
             let beginning = format!("{}/{}", place.room, self.paths.beginning(place.role(), place.hold));
             let make = self.create(beginning, place.record.write(), Mode::EphemeralSequential);
-            let Some(made) = self.send(place, make) else { return Ok(Turn::Stopped) };
-            let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
+            let list = Op::Children { path: place.room.clone(), watch: false };
+            let Some([made, listed]) = self.send(place, [make, list]) else { return Ok(Turn::Stopped) };
             match made.created().await {
                 Ok((node, stat)) => {
                     (place.node, place.made, place.open) = (Some(node.clone()), stat.created, false);

@@ -8,7 +8,7 @@ use crate::{
     permits::Resized,
     session::Wire,
     shared::Shared,
-    turns::{acquire, gone},
+    turns::{Came, come, gone, wait},
     wire::{node::Dialect, op::Op},
 };
 use async_trait::async_trait;
@@ -203,7 +203,13 @@ impl Engine for ZooKeeperEngine {
             return Err(Error::new(ErrorKind::Unsupported, "lock", format!("{take} permits cannot be taken at once"))
                 .hint(format!("take {MOST_PERMITS} at most")));
         }
-        self.at_home(acquire(self.shared.clone(), request.clone())).await.unwrap_or_else(|| Err(gone()))
+        match self.served(come(&self.shared, request)).await? {
+            Came::Ended(outcome) => Ok(outcome),
+            Came::Waits(place, turn) => {
+                let wait = wait(self.shared.clone(), request.clone(), place, turn);
+                self.at_home(wait).await.unwrap_or_else(|| Err(gone()))
+            }
+        }
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         let Some(place) = self.shared.leaving(request.hold()) else { return Ok(()) };

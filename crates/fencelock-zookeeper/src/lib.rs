@@ -9,6 +9,7 @@ mod keeper;
 mod link;
 mod list;
 mod permits;
+mod pipe;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod raw;

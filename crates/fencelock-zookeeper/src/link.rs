@@ -3,6 +3,7 @@
 use crate::{
     config::Config,
     error::Fault,
+    pipe::{Command, Pipe},
     session::Wire,
     wire::op::{Answer, Happened, Op, Stat},
 };
@@ -12,14 +13,14 @@ use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     task::Poll,
     time::Duration,
 };
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{oneshot, watch},
     time::{sleep, timeout},
 };
 
@@ -27,6 +28,8 @@ use tokio::{
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// *Invariant:* a message that no server takes would break the connection, and with it everybody's.
 const LARGEST_ASK: usize = 1_000_000;
+/// What is waited for is waited for in so many parts, of which each passes while this process runs.
+const NAPS: u32 = 8;
 /// An answer has so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -46,17 +49,9 @@ pub(crate) struct State {
     pub(crate) trouble: Option<Fault>,
 }
 
-pub(crate) struct Command {
-    pub(crate) op: Op,
-    /// The session that it is meant for; `None`: any.
-    pub(crate) session: Option<Session>,
-    pub(crate) reply: oneshot::Sender<Result<Answer, Fault>>,
-    pub(crate) watch: Option<oneshot::Sender<Happened>>,
-}
-
 /// What everybody has of the connection.
 pub(crate) struct Link {
-    commands: mpsc::UnboundedSender<Command>,
+    pub(crate) pipe: Arc<Pipe>,
     pub(crate) state: watch::Sender<State>,
     endpoint: String,
     closed: AtomicBool,
@@ -81,11 +76,11 @@ pub(crate) async fn heard(words: &mut [Word]) -> Option<Happened> {
 
 impl Link {
     pub(crate) fn new(config: &Config) -> fencelock_core::Result<(Self, Wire)> {
-        let (commands, inbox) = mpsc::unbounded_channel();
+        let pipe = Arc::new(Pipe::new());
         let (state, reports, closed) = (watch::Sender::default(), Mutex::default(), AtomicBool::new(false));
         let places = AtomicUsize::new(0);
-        let link = Self { commands, state, endpoint: config.endpoint(), closed, reports, places };
-        Ok((link, Wire::new(config, inbox)?))
+        let link = Self { pipe, state, endpoint: config.endpoint(), closed, reports, places };
+        Ok((link, Wire::new(config)?))
     }
     pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> fencelock_core::Error {
         fault.tell(operation, &self.endpoint)
@@ -159,29 +154,46 @@ impl Link {
         self.state.borrow().session == Some(session)
     }
 
-    fn submit(&self, session: Option<Session>, op: Op, watch: Option<oneshot::Sender<Happened>>) -> Asked {
-        let (reply, rx) = oneshot::channel();
-        if self.is_closed() && !matches!(op, Op::Close) {
-            let _ = reply.send(Err(Fault::Closed));
-        } else if op.size() > LARGEST_ASK {
-            let _ = reply.send(Err(Fault::TooLarge(op.size())));
-        } else {
-            let _ = self.commands.send(Command { op, session, reply, watch });
-        }
-        Asked(rx)
+    /// Sends these, one after the other.
+    fn submit<const N: usize>(
+        &self,
+        session: Option<Session>,
+        ops: [(Op, Option<oneshot::Sender<Happened>>); N],
+    ) -> [Asked; N] {
+        let mut commands = Vec::with_capacity(N);
+        let asked = ops.map(|(op, watch)| {
+            let (reply, rx) = oneshot::channel();
+            if self.is_closed() && !matches!(op, Op::Close) {
+                let _ = reply.send(Err(Fault::Closed));
+            } else if op.size() > LARGEST_ASK {
+                let _ = reply.send(Err(Fault::TooLarge(op.size())));
+            } else {
+                commands.push(Command { op, session, reply, watch });
+            }
+            Asked(rx, self.pipe.clone())
+        });
+        self.pipe.put(commands);
+        asked
     }
     /// Asks at once, in the order of the calls; what is returned waits for the answer.
     pub(crate) fn ask(&self, session: Session, op: Op) -> Asked {
-        self.submit(Some(session), op, None)
+        let [asked] = self.ask_all(session, [op]);
+        asked
+    }
+    /// Asks these, and nobody anything in between.
+    pub(crate) fn ask_all<const N: usize>(&self, session: Session, ops: [Op; N]) -> [Asked; N] {
+        self.submit(Some(session), ops.map(|op| (op, None)))
     }
     /// As [`ask`](Self::ask), in whatever session there is.
     pub(crate) fn look(&self, op: Op) -> Asked {
-        self.submit(None, op, None)
+        let [asked] = self.submit(None, [(op, None)]);
+        asked
     }
     /// And hears of what happens then.
     pub(crate) fn watch(&self, session: Option<Session>, op: Op) -> (Asked, Word) {
         let (tx, rx) = oneshot::channel();
-        (self.submit(session, op, Some(tx)), Word(rx))
+        let [asked] = self.submit(session, [(op, Some(tx))]);
+        (asked, Word(rx))
     }
     /// What may be asked again with one effect: it is, for a while, when the servers cannot do it now.
     pub(crate) async fn again<T, A>(&self, ask: impl Fn() -> A) -> Result<T, Fault>
@@ -212,10 +224,19 @@ impl fmt::Debug for Link {
 /// An answer that is waited for. Whoever drops it takes nothing back.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Asked(oneshot::Receiver<Result<Answer, Fault>>);
+pub(crate) struct Asked(oneshot::Receiver<Result<Answer, Fault>>, Arc<Pipe>);
 impl Asked {
     pub(crate) async fn answer(self) -> Result<Answer, Fault> {
-        match within(PATIENCE, self.0).await {
+        let Self(mut answer, pipe) = self;
+        let answer = match timeout(PATIENCE / NAPS, &mut answer).await {
+            Ok(answer) => Some(answer),
+            Err(_) => {
+                // The connection's own side may sleep: it did not write this.
+                pipe.nudge();
+                within(PATIENCE, answer).await
+            }
+        };
+        match answer {
             Some(Ok(answer)) => answer,
             // Whoever had it has dropped it: it may have been sent.
             Some(Err(_)) | None => Err(Fault::Unanswered),
@@ -268,7 +289,6 @@ pub(crate) fn found<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
 /// What comes within `limit` of the time in which this process ran: one that was stopped has not waited meanwhile, and reads what
 /// has come before it gives up.
 pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
-    const NAPS: u32 = 8;
     let mut answer = pin!(answer);
     for _ in 0..NAPS {
         if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {

@@ -25,7 +25,7 @@ impl Shared {
         loop {
             let beginning = format!("{}/{}", place.room, self.paths.beginning(Role::Mutex, place.hold));
             let make = self.create(beginning, place.record.write(), Mode::EphemeralSequential);
-            let Some(made) = self.send(place, make) else { return Ok(Turn::Stopped) };
+            let Some([made]) = self.send(place, [make]) else { return Ok(Turn::Stopped) };
             match made.created().await {
                 Ok((node, _)) => {
                     (place.node, place.open) = (Some(node), false);
@@ -62,10 +62,11 @@ impl Shared {
         };
         let leases = format!("{}/{LEASES}", place.path);
         let session = place.session;
-        let children = |path: &str| self.link.ask(session, Op::Children { path: path.to_owned(), watch: false });
+        let children = |path: &str| Op::Children { path: path.to_owned(), watch: false };
         loop {
-            let (queue, held, all) = (children(&place.room), children(&leases), children(&place.path));
-            let sized = self.link.ask(place.session, Op::Data { path: place.path.clone(), watch: false });
+            let size = Op::Data { path: place.path.clone(), watch: false };
+            let ops = [children(&place.room), children(&leases), children(&place.path), size];
+            let [queue, held, all, sized] = self.link.ask_all(session, ops);
             let queue = found(queue.children().await)?.map(|(names, _)| names).unwrap_or_default();
             let held = found(held.children().await)?.map(|(names, _)| names);
             let all = found(all.children().await)?.map(|(names, _)| names).unwrap_or_default();
@@ -119,7 +120,7 @@ impl Shared {
             ops.push(Op::Delete { path: node.clone(), version: -1 });
             // It has this size still (SAFETY K4).
             ops.push(Op::Check { path: place.path.clone(), version });
-            let Some(taken) = self.send(place, Op::Multi(ops)) else { return Ok(Turn::Stopped) };
+            let Some([taken]) = self.send(place, [Op::Multi(ops)]) else { return Ok(Turn::Stopped) };
             match taken.all().await {
                 Ok(Ok((zxid, made))) => {
                     (place.node, place.permits, place.made, place.open) = (None, made, zxid, false);

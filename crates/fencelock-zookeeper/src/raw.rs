@@ -39,8 +39,8 @@ impl Raw {
         let data = Record::new(Claim::Mutex, &"".into(), Duration::from_secs(30)).write();
         loop {
             let made = self.shared.create(format!("{path}/{beginning}"), data.clone(), Mode::EphemeralSequential);
-            let made = self.shared.link.ask(self.session, made);
-            let listed = self.shared.link.ask(self.session, Op::Children { path: path.to_owned(), watch: false });
+            let list = Op::Children { path: path.to_owned(), watch: false };
+            let [made, listed] = self.shared.link.ask_all(self.session, [made, list]);
             match found(made.created().await)? {
                 Some((node, _)) => return Ok((node, listed.children().await?.0)),
                 None => self.shared.make_room(path).await?,

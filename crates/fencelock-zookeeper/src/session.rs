@@ -2,8 +2,9 @@
 use crate::{
     config::Config,
     error::Fault,
-    link::{Command, Link, PATIENCE, Session, within},
-    tls::{Connector, Stream},
+    link::{Link, PATIENCE, Session, within},
+    pipe::{Pipe, Sent},
+    tls::{Connected, Connector},
     wire::{
         jute::Reader,
         op::{Answer, Happened, Hello, Op, Watched, XID_AUTH, XID_EVENT, XID_WATCHES, auth, code, watches},
@@ -18,8 +19,8 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, split},
-    sync::{mpsc, oneshot},
+    io::{AsyncReadExt, AsyncWriteExt},
+    sync::oneshot,
     time::{sleep, timeout},
 };
 
@@ -42,20 +43,10 @@ const LARGEST: usize = 256 << 20;
 /// So many bytes of paths go into one message: a server takes a megabyte.
 const WATCHES_TOGETHER: usize = 128 << 10;
 
-/// What was sent and is not answered yet.
-struct Sent {
-    xid: i32,
-    op: Op,
-    /// `None`: it is our own sign of life.
-    reply: Option<oneshot::Sender<Result<Answer, Fault>>>,
-    watch: Option<oneshot::Sender<Happened>>,
-    at: Moment,
-}
 /// The connection's own side. It outlives connections, and holds the session.
 pub(crate) struct Wire {
     config: Config,
     connector: Connector,
-    inbox: mpsc::UnboundedReceiver<Command>,
     turn: usize,
     /// 0: none.
     session: i64,
@@ -64,13 +55,9 @@ pub(crate) struct Wire {
     ttl: Option<Duration>,
     /// The newest transaction that we have seen the effects of.
     seen: i64,
-    xid: i32,
-    sent: VecDeque<Sent>,
     watches: HashMap<(String, Watched), Vec<oneshot::Sender<Happened>>>,
     /// Signs of life that were answered and are not known to have reached the leader yet (SAFETY E6).
     beats: VecDeque<Beat>,
-    /// What was asked while there was no connection.
-    waiting: VecDeque<Command>,
     /// We have ended the session, and open none any more.
     closed: bool,
 }
@@ -90,27 +77,12 @@ enum End {
 }
 
 impl Wire {
-    pub(crate) fn new(config: &Config, inbox: mpsc::UnboundedReceiver<Command>) -> fencelock_core::Result<Self> {
+    pub(crate) fn new(config: &Config) -> fencelock_core::Result<Self> {
         let turn = fastrand::usize(..config.hosts.len().max(1));
-        let (password, sent, watches, beats, waiting) = Default::default();
-        let (session, ttl, seen, xid, closed) = (0, None, 0, 0, false);
+        let (password, watches, beats) = Default::default();
+        let (session, ttl, seen, closed) = (0, None, 0, false);
         let (config, connector) = (config.clone(), Connector::new(config)?);
-        Ok(Self {
-            config,
-            connector,
-            inbox,
-            turn,
-            session,
-            password,
-            ttl,
-            seen,
-            xid,
-            sent,
-            watches,
-            beats,
-            waiting,
-            closed,
-        })
+        Ok(Self { config, connector, turn, session, password, ttl, seen, watches, beats, closed })
     }
     /// What the server has granted.
     pub(crate) const fn ttl(&self) -> Option<Duration> {
@@ -125,10 +97,11 @@ impl Wire {
         // One that was dropped in the middle has lost its connection.
         self.lost(link, &Fault::Connect("there was none yet".to_owned()), &Fault::Unanswered);
         loop {
-            self.rest(pause).await;
+            sleep(pause).await;
+            link.pipe.prune();
             let began = BootClock.now();
             let end = match self.open(link).await {
-                Ok(stream) => self.carry(link, stream).await,
+                Ok(connected) => self.carry(link, connected).await,
                 Err(end) => end,
             };
             // What breaks at once will break again.
@@ -154,24 +127,9 @@ impl Wire {
             }
         }
     }
-    /// Nothing can be sent. What nobody waits for any more is thrown away: an outage may be long.
-    async fn rest(&mut self, pause: Duration) {
-        let mut over = pin!(sleep(pause));
-        while !pause.is_zero() {
-            tokio::select! {
-                biased;
-                () = &mut over => break,
-                Some(command) = self.inbox.recv() => self.waiting.push_back(command),
-            }
-        }
-        while let Ok(command) = self.inbox.try_recv() {
-            self.waiting.push_back(command);
-        }
-        self.waiting.retain(|command| !command.reply.is_closed() || must_go(&command.op));
-    }
     /// *Invariant:* nobody waits for an answer that cannot come.
     fn lost(&mut self, link: &Link, fault: &Fault, answer: &Fault) {
-        for sent in self.sent.drain(..) {
+        for sent in link.pipe.given_up() {
             if let Some(reply) = sent.reply {
                 let _ = reply.send(Err(answer.clone()));
             }
@@ -197,7 +155,7 @@ impl Wire {
         }
     }
     /// To the next server, and greets it.
-    async fn open(&mut self, link: &Link) -> Result<Box<dyn Stream>, End> {
+    async fn open(&mut self, link: &Link) -> Result<Connected, End> {
         let lost = |why: &dyn fmt::Display| End::Lost(Fault::Connect(why.to_string()));
         let host = self.config.hosts[self.turn % self.config.hosts.len()].clone();
         // The majority has to agree to a new session.
@@ -206,7 +164,7 @@ impl Wire {
         // A name may have several addresses, of which some are dead.
         let address = self.turn / self.config.hosts.len();
         let stream = timeout(ONE_SERVER, self.connector.connect(&host.0, host.1, address)).await.map_err(|_| late())?;
-        let mut stream = stream.map_err(|e| lost(&format!("{}:{}: {e}", host.0, host.1)))?;
+        let mut connected = stream.map_err(|e| lost(&format!("{}:{}: {e}", host.0, host.1)))?;
         let millis = i32::try_from(self.config.ttl.as_millis()).unwrap_or(i32::MAX);
         let hello = Hello {
             seen: self.seen,
@@ -222,14 +180,15 @@ impl Wire {
             out.extend(auth("digest", &format!("{user}:{password}")));
         }
         let talk = async {
-            stream.write_all(&out).await?;
-            stream.flush().await?;
-            let len = usize::try_from(stream.read_i32().await?).unwrap_or(usize::MAX);
+            let Connected { reader, writer, .. } = &mut connected;
+            writer.write_all(&out).await?;
+            writer.flush().await?;
+            let len = usize::try_from(reader.read_i32().await?).unwrap_or(usize::MAX);
             if len > 1 << 16 {
                 return Ok(None);
             }
             let mut body = vec![0; len];
-            stream.read_exact(&mut body).await?;
+            reader.read_exact(&mut body).await?;
             Ok(Hello::read(&mut Reader(&body)))
         };
         let answer: Result<_, std::io::Error> = within(limit, talk).await.ok_or_else(late)?;
@@ -263,10 +222,11 @@ impl Wire {
                 state.trouble = None;
             }
         });
-        Ok(stream)
+        Ok(connected)
     }
     /// What was watched, in parts.
-    fn watch_again(&mut self, out: &mut Vec<u8>) {
+    fn watch_again(&mut self) -> Vec<u8> {
+        let mut out = Vec::new();
         self.watches.retain(|_, told| {
             told.retain(|tx| !tx.is_closed());
             !told.is_empty()
@@ -283,36 +243,17 @@ impl Wire {
         if !part.is_empty() {
             out.extend(watches(self.seen, &part));
         }
-    }
-    fn put(&mut self, out: &mut Vec<u8>, command: Command) {
-        let Command { op, session, reply, watch } = command;
-        // Whoever has given up did so before it was sent: then it is not.
-        if reply.is_closed() && !must_go(&op) {
-            return;
-        }
-        if session.is_some_and(|session| session.0 != self.session) {
-            let _ = reply.send(Err(Fault::SessionOver));
-            return;
-        }
-        let xid = self.next();
-        out.extend(op.write(xid));
-        self.sent.push_back(Sent { xid, op, reply: Some(reply), watch, at: BootClock.now() });
-    }
-    fn next(&mut self) -> i32 {
-        self.xid = if self.xid == i32::MAX { 1 } else { self.xid + 1 };
-        self.xid
+        out
     }
     /// Carries commands and answers until it ends.
-    async fn carry(&mut self, link: &Link, stream: Box<dyn Stream>) -> End {
+    async fn carry(&mut self, link: &Link, connected: Connected) -> End {
         const NAPS: u32 = 8;
-        let (mut reader, mut writer) = split(stream);
-        let (mut out, mut from, mut input) = (Vec::new(), 0, Vec::with_capacity(4096));
-        self.watch_again(&mut out);
+        let Connected { mut reader, mut writer, socket } = connected;
+        link.pipe.open(self.session, self.watch_again(), socket);
+        let _open = Open(&link.pipe);
+        let (mut out, mut from, mut input) = (link.pipe.take().unwrap_or_default(), 0, Vec::with_capacity(4096));
         let ttl = self.ttl.unwrap_or(PATIENCE);
         let patience = (ttl / 7).clamp(LEAST_PATIENCE, PATIENCE).min(ttl / 3);
-        for command in std::mem::take(&mut self.waiting) {
-            self.put(&mut out, command);
-        }
         // The first one at once: it confirms the greeting.
         let mut beat = pin!(sleep(Duration::ZERO));
         // Of the time in which this process ran: one that was stopped reads what has come before it gives up.
@@ -328,12 +269,12 @@ impl Wire {
                         Err(e) => return End::Lost(Fault::Connect(e.to_string())),
                         Ok(_) => {}
                     }
-                    let before = self.sent.front().map(|sent| sent.xid);
+                    let before = link.pipe.next();
                     if let Err(end) = self.take(link, &mut input) {
                         return end;
                     }
                     // An answer, or a part of one: what others have done says nothing of our commands.
-                    if before != self.sent.front().map(|sent| sent.xid) || !input.is_empty() {
+                    if before != link.pipe.next() || !input.is_empty() {
                         quiet = 0;
                     }
                 }
@@ -348,33 +289,25 @@ impl Wire {
                     Ok(Some(len)) => {
                         (from, unflushed) = (from + len, true);
                         if from == out.len() {
-                            out.clear();
-                            from = 0;
+                            (out, from) = (link.pipe.take().unwrap_or_default(), 0);
                         }
                     }
                     Ok(None) => unflushed = false,
                     Err(e) => return End::Lost(Fault::Connect(e.to_string())),
                 },
-                Some(command) = self.inbox.recv() => {
-                    self.put(&mut out, command);
-                    while let Ok(command) = self.inbox.try_recv() {
-                        self.put(&mut out, command);
-                    }
-                }
+                () = link.pipe.nudged(), if out.is_empty() => out = link.pipe.take().unwrap_or_default(),
                 () = &mut beat => {
-                    let (xid, at) = (self.next(), BootClock.now());
                     // Who holds nothing need not ask the majority.
                     let path = "/".to_owned();
                     let op = if link.holds() { Op::Multi(vec![Op::Check { path, version: -1 }]) } else { Op::Sync { path } };
-                    out.extend(op.write(xid));
-                    self.sent.push_back(Sent { xid, op, reply: None, watch: None, at });
+                    link.pipe.say(op);
                     beat.set(sleep(ttl / BEATS));
                 }
                 () = &mut sweep, if !self.watches.is_empty() => {
-                    self.sweep(&mut out);
+                    self.sweep(&link.pipe);
                     sweep.set(sleep(SWEEP));
                 }
-                () = &mut nap, if !self.sent.is_empty() => {
+                () = &mut nap, if link.pipe.next().is_some() => {
                     nap.set(sleep(patience / NAPS));
                     quiet += 1;
                     if quiet > NAPS {
@@ -385,7 +318,7 @@ impl Wire {
         }
     }
     /// What nobody wants to hear any more is not watched any more (SAFETY E9).
-    fn sweep(&mut self, out: &mut Vec<u8>) {
+    fn sweep(&mut self, pipe: &Pipe) {
         let mut unwatched = Vec::new();
         self.watches.retain(|(path, _), told| {
             told.retain(|tx| !tx.is_closed());
@@ -399,16 +332,11 @@ impl Wire {
             [Watched::Data, Watched::Absent, Watched::Children]
                 .iter()
                 .any(|of| self.watches.contains_key(&(path.clone(), *of)))
-                || self
-                    .sent
-                    .iter()
-                    .any(|sent| sent.watch.is_some() && sent.op.watch(true).is_some_and(|(at, _)| at == path))
+                || pipe.will_watch(path)
         };
         let gone: Vec<_> = unwatched.into_iter().filter(|path| !wanted(path)).collect();
         for path in gone {
-            let (xid, op) = (self.next(), Op::RemoveWatches { path });
-            out.extend(op.write(xid));
-            self.sent.push_back(Sent { xid, op, reply: None, watch: None, at: BootClock.now() });
+            pipe.say(Op::RemoveWatches { path });
         }
     }
     /// All messages that are whole.
@@ -448,21 +376,18 @@ impl Wire {
         }
         self.seen = self.seen.max(zxid);
         // What is out of order is no answer of this: nobody knows what became of anything on this connection.
-        if self.sent.front().is_none_or(|sent| sent.xid != xid) {
-            return Err(End::Lost(Fault::Answer));
-        }
-        let Some(sent) = self.sent.pop_front() else { return Err(End::Lost(Fault::Answer)) };
+        let Some(sent) = link.pipe.answered(xid) else { return Err(End::Lost(Fault::Answer)) };
         match error {
             code::SESSION_EXPIRED => {
-                self.sent.push_front(sent);
+                link.pipe.put_back(sent);
                 return Err(End::Expired);
             }
             code::SESSION_MOVED => {
-                self.sent.push_front(sent);
+                link.pipe.put_back(sent);
                 return Err(End::Lost(Fault::Refused(error)));
             }
             code::AUTH_FAILED => {
-                self.sent.push_front(sent);
+                link.pipe.put_back(sent);
                 return Err(End::Lost(Fault::Login));
             }
             _ => {}
@@ -471,7 +396,7 @@ impl Wire {
         let answer =
             if whole { sent.op.read(zxid, &mut body).ok_or(Fault::Answer) } else { Err(Fault::Refused(error)) };
         if let Ok(Answer::Refused { error: code::SESSION_EXPIRED, .. }) = answer {
-            self.sent.push_front(sent);
+            link.pipe.put_back(sent);
             return Err(End::Expired);
         }
         // Before it is answered: whoever is granted something by it has a session that lives (SAFETY G1).
@@ -538,7 +463,10 @@ impl fmt::Debug for Wire {
         f.write_str("Wire")
     }
 }
-/// Whoever closes does not wait for it.
-const fn must_go(op: &Op) -> bool {
-    matches!(op, Op::Close)
+/// For as long as it is carried.
+struct Open<'a>(&'a Pipe);
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.shut();
+    }
 }

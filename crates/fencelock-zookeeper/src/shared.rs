@@ -127,17 +127,17 @@ impl Shared {
         drop(places);
         place
     }
-    /// Sends what makes a node of it. `None`: nobody wants it any more, and it is not sent.
+    /// Sends what makes a node of it, and what is asked with it. `None`: nobody wants it any more, and it is not sent.
     ///
     /// *Invariant (SAFETY A2, A3):* whoever takes it back looks into the table first, and does so after the stop. Under the table's mutex
     /// either he finds it `open`, and the command is on its way before his own; or the stop is seen here.
-    pub(crate) fn send(&self, place: &mut Place, op: Op) -> Option<Asked> {
+    pub(crate) fn send<const N: usize>(&self, place: &mut Place, ops: [Op; N]) -> Option<[Asked; N]> {
         let mut places = lock(&self.places);
         let known = places.get_mut(&place.hold)?;
         place.request.open(BootClock.now(), PATIENCE)?;
         place.open = true;
         known.clone_from(place);
-        Some(self.link.ask(place.session, op))
+        Some(self.link.ask_all(place.session, ops))
     }
     /// Sends what changes the node of a hold. `None`: it is being given back, and it is not sent.
     ///

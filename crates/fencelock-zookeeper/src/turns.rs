@@ -1,4 +1,4 @@
-//! An attempt, from its first command to its end. It runs on the keeper, where the session is.
+//! An attempt, from its first command to its end: it comes on the caller's task, and waits where the session is.
 use crate::{
     claims::{Front, Turn},
     error::Fault,
@@ -15,52 +15,78 @@ const REST: Duration = Duration::from_secs(30);
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_millis(250);
 
-/// Claims, and waits if the request says so.
-pub(crate) async fn acquire(shared: Arc<Shared>, request: Request) -> Result<Outcome> {
+/// How far an attempt has come.
+pub(crate) enum Came {
+    Ended(Outcome),
+    /// It has a place in the queue.
+    Waits(Box<Place>, Turn),
+}
+/// Claims.
+pub(crate) async fn come(shared: &Shared, request: &Request) -> Result<Came> {
     let told = |fault: Fault| shared.link.tell("lock", &fault);
     let session = shared.link.session(request.stopped()).await.map_err(told)?;
-    let mut place = shared.found(request.hold()).unwrap_or_else(|| shared.place(&request, session));
-    let (limit, mut pause, mut queued) = (BootClock.now() + CONNECT_TIMEOUT, LEAST, None::<Busy>);
-    let mut turn = match enter(&shared, &request, &mut place, limit).await {
+    let mut place = shared.found(request.hold()).unwrap_or_else(|| shared.place(request, session));
+    let turn = match enter(shared, request, &mut place, BootClock.now() + CONNECT_TIMEOUT).await {
         Ok(turn) => turn,
-        Err(Fault::SessionOver) => return Ok(displaced(&shared, &place)),
+        Err(Fault::SessionOver) => return Ok(Came::Ended(displaced(shared, &place))),
         Err(fault) if fault.may_pass() => return Err(told(fault)),
         Err(fault) => {
             shared.nothing_of(&mut place).await.map_err(told)?;
             return Err(told(fault));
         }
     };
+    if request.wait() && matches!(turn, Turn::Waits { .. }) {
+        return Ok(Came::Waits(Box::new(place), turn));
+    }
+    let ended = end(shared, request, &mut place, turn, None).await?;
+    Ok(Came::Ended(ended))
+}
+/// Anything but a wait.
+async fn end(
+    shared: &Shared,
+    request: &Request,
+    place: &mut Place,
+    turn: Turn,
+    queued: Option<Busy>,
+) -> Result<Outcome> {
+    let told = |fault: Fault| shared.link.tell("lock", &fault);
+    match turn {
+        Turn::Granted(token) => return shared.granted(place, token).map(Outcome::Granted).map_err(told),
+        // Whoever has stopped it takes it back, if he does not come too early.
+        Turn::Stopped => {
+            if !place.open && place.nodes().next().is_none() {
+                shared.forget(place.hold);
+            }
+            return Ok(Outcome::Busy(queued.unwrap_or_default()));
+        }
+        Turn::Waits { ahead, front } => {
+            let holder = match front.holder() {
+                Some(holder) => shared.holder_at(place.session, holder).await.unwrap_or_default(),
+                None => None,
+            };
+            shared.nothing_of(place).await.map_err(told)?;
+            return Ok(Outcome::Busy(Busy::new(holder, Some(ahead))));
+        }
+        Turn::Gone | Turn::OtherKind(_) | Turn::OtherSize(_) => shared.nothing_of(place).await.map_err(told)?,
+    }
+    match turn {
+        Turn::OtherKind(kind) => Err(request.other_kind(kind)),
+        // Who waits asks anew, and is told then.
+        Turn::OtherSize(size) if queued.is_none() => Err(request.other_capacity(size)),
+        _ => Ok(Outcome::Displaced),
+    }
+}
+/// Waits until it is its turn.
+pub(crate) async fn wait(
+    shared: Arc<Shared>,
+    request: Request,
+    mut place: Box<Place>,
+    mut turn: Turn,
+) -> Result<Outcome> {
+    let told = |fault: Fault| shared.link.tell("lock", &fault);
+    let (mut pause, mut queued) = (LEAST, None::<Busy>);
     loop {
         match turn {
-            Turn::Granted(token) => return shared.granted(&mut place, token).map(Outcome::Granted).map_err(told),
-            // Whoever has stopped it takes it back, if he does not come too early.
-            Turn::Stopped => {
-                if !place.open && place.nodes().next().is_none() {
-                    shared.forget(place.hold);
-                }
-                return Ok(Outcome::Busy(queued.unwrap_or_default()));
-            }
-            Turn::Gone => {
-                shared.nothing_of(&mut place).await.map_err(told)?;
-                return Ok(Outcome::Displaced);
-            }
-            Turn::OtherKind(kind) => {
-                shared.nothing_of(&mut place).await.map_err(told)?;
-                return Err(request.other_kind(kind));
-            }
-            Turn::OtherSize(size) => {
-                shared.nothing_of(&mut place).await.map_err(told)?;
-                // Who waits asks anew, and is told then.
-                return if queued.is_some() { Ok(Outcome::Displaced) } else { Err(request.other_capacity(size)) };
-            }
-            Turn::Waits { ahead, front } if !request.wait() => {
-                let holder = match front.holder() {
-                    Some(holder) => shared.holder_at(place.session, holder).await.unwrap_or_default(),
-                    None => None,
-                };
-                shared.nothing_of(&mut place).await.map_err(told)?;
-                return Ok(Outcome::Busy(Busy::new(holder, Some(ahead))));
-            }
             Turn::Waits { ahead, front } => {
                 let goes_on = async {
                     let (mut words, news) = listen(&shared, place.session, &front).await?;
@@ -116,6 +142,7 @@ pub(crate) async fn acquire(shared: Arc<Shared>, request: Request) -> Result<Out
                     }
                 };
             }
+            turn => return end(&shared, &request, &mut place, turn, queued).await,
         }
     }
 }
