@@ -203,7 +203,8 @@ impl Engine for ZooKeeperEngine {
             return Err(Error::new(ErrorKind::Unsupported, "lock", format!("{take} permits cannot be taken at once"))
                 .hint(format!("take {MOST_PERMITS} at most")));
         }
-        match self.served(come(&self.shared, request)).await? {
+        // The keeper runs before the first attempt, or soon after.
+        match come(&self.shared, request).await? {
             Came::Ended(outcome) => Ok(outcome),
             Came::Waits(place, turn) => {
                 let wait = wait(self.shared.clone(), request.clone(), place, turn);
