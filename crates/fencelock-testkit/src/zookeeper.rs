@@ -394,6 +394,15 @@ impl ZooKeeper {
         let leaf = |node: &&String| !nodes.iter().any(|other| other.starts_with(&format!("{node}/")));
         nodes.iter().filter(leaf).filter(|node| shell.delete(node).unwrap_or(false)).count()
     }
+    /// Ends the session that this node goes with, if there is one.
+    ///
+    /// # Panics
+    /// The server does not answer.
+    pub fn end_session_of(&self, node: &str) {
+        if let Some(owner) = self.shell().owner(node).unwrap_or_else(|e| panic!("{node}: {e}")) {
+            ZooKeeperShell::end(self.members[0].plain(), owner).unwrap_or_else(|e| panic!("session {owner:x}: {e}"));
+        }
+    }
     /// Ends every session that is open, the latest first.
     ///
     /// # Panics

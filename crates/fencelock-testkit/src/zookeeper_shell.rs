@@ -145,6 +145,41 @@ impl ZooKeeperShell {
         body.extend((-1_i32).to_be_bytes());
         Ok(self.ask(2, &body)?.is_some())
     }
+    /// Writes a node's data if another node is there, in one transaction. False: it is not, and nothing is written.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn set_if(&mut self, there: &str, path: &str, data: &[u8]) -> io::Result<bool> {
+        let mut body = Vec::new();
+        let head = |body: &mut Vec<u8>, op: i32, done: bool| {
+            body.extend(op.to_be_bytes());
+            body.push(u8::from(done));
+            body.extend((-1_i32).to_be_bytes());
+        };
+        head(&mut body, 13, false);
+        put(&mut body, there.as_bytes());
+        body.extend((-1_i32).to_be_bytes());
+        head(&mut body, 5, false);
+        put(&mut body, path.as_bytes());
+        put(&mut body, data);
+        body.extend((-1_i32).to_be_bytes());
+        head(&mut body, -1, true);
+        // Its first part, or why there is none.
+        let answer = self.ask(14, &body)?;
+        Ok(answer.is_some_and(|answer| answer.first_chunk().is_some_and(|op| i32::from_be_bytes(*op) == 13)))
+    }
+    /// The session that a node goes with, if it is there and goes with one.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn owner(&mut self, path: &str) -> io::Result<Option<i64>> {
+        let mut body = Vec::new();
+        put(&mut body, path.as_bytes());
+        body.push(0);
+        let Some(answer) = self.ask(3, &body)? else { return Ok(None) };
+        let owner = answer.get(44..52).and_then(|owner| owner.try_into().ok()).map(i64::from_be_bytes);
+        Ok(owner.filter(|owner| *owner != 0))
+    }
     /// The paths of all nodes below this one.
     ///
     /// # Errors

@@ -93,29 +93,9 @@ impl Shared {
                 self.make_room(&path).await?;
                 continue;
             };
-            let data = value.unwrap_or_default().to_vec();
-            let mut ops = vec![
-                self.create(written.clone(), Vec::new(), Mode::Ephemeral),
-                // Nobody has written in between; and it is the same cell, or this version could be another's.
-                Op::SetData { path: path.clone(), data, version: stat.version },
-            ];
             let begins = value.is_some() && cell.mark.is_none();
-            match (&cell.mark, value) {
-                (Some(mark), Some(_)) => ops.push(Op::Check { path: mark.clone(), version: -1 }),
-                (Some(mark), None) => ops.push(Op::Delete { path: mark.clone(), version: -1 }),
-                (None, Some(_)) => {
-                    let mark = format!("{path}/{}", cell_mark(fastrand::u64(..)));
-                    ops.push(self.create(mark, Vec::new(), Mode::Persistent));
-                }
-                (None, None) => {}
-            }
-            if let Some((gone, _)) = cell.gone {
-                ops.push(Op::Delete { path: gone, version: -1 });
-            }
-            if value.is_none() {
-                let gone = format!("{path}/{}", cell_gone(fastrand::u64(..)));
-                ops.push(self.create(gone, Vec::new(), Mode::Ephemeral));
-            }
+            let mut ops = vec![self.create(written.clone(), Vec::new(), Mode::Ephemeral)];
+            ops.extend(self.writes(&path, &cell, stat.version, value));
             match self.link.look(Op::Multi(ops)).all().await? {
                 Ok((zxid, made)) => {
                     // Whoever came in between for a lock saw nothing of it.
@@ -141,10 +121,63 @@ impl Shared {
             }
         }
     }
+    /// What writes a value, or none, where this is what lies there.
+    ///
+    /// *Invariant:* of several who have seen the same one gets through: the node's own number has changed for the others, and the mark is
+    /// the same cell's, or the number could be another's. A number wraps, and -1 would be any: there the mark is another one afterwards.
+    fn writes(&self, path: &str, cell: &Cell, version: i32, value: Option<&[u8]>) -> Vec<Op> {
+        let any = version == -1;
+        let gone = |path: &String| Op::Delete { path: path.clone(), version: -1 };
+        let mark = |id: u64| self.create(format!("{path}/{}", cell_mark(id)), Vec::new(), Mode::Persistent);
+        let data = value.unwrap_or_default().to_vec();
+        let mut ops = vec![Op::SetData { path: path.to_owned(), data, version }];
+        match (&cell.mark, value) {
+            (Some(old), Some(_)) if any => ops.extend([gone(old), mark(fastrand::u64(1..))]),
+            (Some(old), Some(_)) => ops.push(Op::Check { path: old.clone(), version: -1 }),
+            (Some(old), None) => ops.push(gone(old)),
+            (None, Some(_)) => ops.push(mark(if any { 0 } else { fastrand::u64(1..) })),
+            (None, None) => {}
+        }
+        ops.extend(cell.gone.iter().map(|(path, _)| gone(path)));
+        if value.is_none() {
+            let gone = format!("{path}/{}", cell_gone(fastrand::u64(..)));
+            ops.push(self.create(gone, Vec::new(), Mode::Ephemeral));
+        }
+        ops
+    }
     /// A minute after.
     pub(crate) async fn unwrite(&self, nonce: HoldId) {
         let gone = Op::Delete { path: format!("{}/{nonce}", self.paths.written()), version: -1 };
         // What is left goes with the session.
         let _ = self.link.look(gone).done().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{config::Config, link::Link};
+    use std::sync::Arc;
+
+    /// No server can be brought to write four thousand million times.
+    #[test]
+    fn over_the_end_of_a_nodes_number_one_of_two_writers_gets_through() {
+        let config = Config::from_url("zookeeper://h").unwrap();
+        let (link, _wire) = Link::new(&config).unwrap();
+        let shared = Shared::new(&config, Arc::new(link)).unwrap();
+        let stat = Stat { version: -1, ..Stat::default() };
+        let cell =
+            |mark: Option<&str>| Cell { node: Some((Vec::new(), stat)), mark: mark.map(str::to_owned), gone: None };
+        let deleted = |ops: &[Op]| ops.iter().any(|op| matches!(op, Op::Delete { path, .. } if path == "/c/%cell-1"));
+        for value in [Some(&b"x"[..]), None] {
+            assert!(deleted(&shared.writes("/c", &cell(Some("/c/%cell-1")), -1, value)), "the second finds none");
+        }
+        assert!(!deleted(&shared.writes("/c", &cell(Some("/c/%cell-1")), 7, Some(b"x"))));
+        let made = |version| {
+            let ops = shared.writes("/c", &cell(None), version, Some(b"x"));
+            ops.into_iter().find_map(|op| if let Op::Create { path, .. } = op { Some(path) } else { None })
+        };
+        assert_eq!(made(-1), made(-1), "the second finds it");
+        assert_ne!(made(7), made(7));
     }
 }

@@ -78,7 +78,7 @@ impl Shared {
             if enters && let Some(kind) = self.other_kind(&place.path, &all)? {
                 return Ok(Turn::OtherKind(kind));
             }
-            let (size, version) = match parse(&data) {
+            let (size, version) = match parse(&place.path, &data)? {
                 Some(size) => (size, stat.version),
                 None if node.is_none() => (of, 0),
                 None => {
@@ -176,7 +176,7 @@ impl Shared {
             if let Some(kind) = self.other_kind(&path, &all)? {
                 return Ok(Resized::OtherKind(kind));
             }
-            match parse(&data) {
+            match parse(&path, &data)? {
                 Some(size) if size == to => return Ok(Resized::Done),
                 Some(size) if size != from => return Ok(Resized::OtherSize(size)),
                 _ => {}
@@ -190,6 +190,11 @@ impl Shared {
         }
     }
 }
-pub(crate) fn parse(data: &[u8]) -> Option<u32> {
-    std::str::from_utf8(data).ok()?.parse().ok()
+/// A semaphore's size. `None`: nobody has said one.
+pub(crate) fn parse(path: &str, data: &[u8]) -> Result<Option<u32>, Fault> {
+    if data.is_empty() {
+        return Ok(None);
+    }
+    let size = std::str::from_utf8(data).ok().and_then(|size| size.parse().ok());
+    size.map(Some).ok_or_else(|| Fault::Size(path.to_owned()))
 }

@@ -76,8 +76,8 @@ impl Shared {
             let queue = self.contenders(&locks).await?;
             if !permits.is_empty() || !queue.is_empty() {
                 kind = Some(Kind::Semaphore);
-                let sized = self.link.look(Op::Data { path, watch: false });
-                let size = found(sized.data().await)?.and_then(|(data, _)| parse(&data));
+                let sized = self.link.look(Op::Data { path: path.clone(), watch: false });
+                let size = found(sized.data().await)?.and_then(|(data, _)| parse(&path, &data).ok().flatten());
                 seen.permits(&leases, permits, queue, size);
             }
         }

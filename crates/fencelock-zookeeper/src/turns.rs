@@ -222,7 +222,7 @@ async fn listen(shared: &Shared, session: Session, front: &Front) -> std::result
             let (sized, resized) = shared.link.watch(session, Op::Data { path: path.clone(), watch: true });
             let now = found(held.children().await)?.map_or(0, |(names, _)| names.len());
             let (data, _) = found(sized.data().await)?.unwrap_or_default();
-            Ok((vec![freed, resized], now != *taken || crate::permits::parse(&data) != Some(*size)))
+            Ok((vec![freed, resized], now != *taken || crate::permits::parse(path, &data)? != Some(*size)))
         }
     }
 }
