@@ -109,8 +109,8 @@ impl Shared {
         let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
         Ok(found(listed.children().await)?.map(|(names, _)| names))
     }
-    /// *Invariant (SAFETY K1):* whoever came before us in other words, or for another kind of lock, refuses us; whoever came after us
-    /// sees us.
+    /// *Invariant (SAFETY K1):* whoever is the first, and there for another kind of lock, refuses us, and so does whoever is there in other
+    /// words; whoever came after us sees us.
     async fn stands(&self, place: &Place, node: Option<&str>, names: &[String]) -> Result<Turn, Fault> {
         let own = node.map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
         let mut before: Vec<Node> = Vec::new();
@@ -118,18 +118,11 @@ impl Shared {
         for name in names {
             match self.paths.child(name) {
                 Child::Contender(one) if own.as_ref().is_some_and(|own| own.name == one.name) => there = true,
-                Child::Contender(one) if own.as_ref().is_none_or(|own| one.is_before(own)) => {
-                    if !one.is_of(place.role()) {
-                        return Ok(Turn::OtherKind(one.role.kind()));
-                    }
-                    if (place.role(), one.role) != (Role::Read, Role::Read) {
-                        before.push(one);
-                    }
-                }
+                Child::Contender(one) if own.as_ref().is_none_or(|own| one.is_before(own)) => before.push(one),
                 Child::Foreign(name) => return Err(Fault::Layout(format!("{}/{name}", place.path))),
                 Child::Cell => return Ok(Turn::OtherKind(Kind::Cell)),
                 Child::Locks | Child::Leases => rooms = true,
-                Child::Contender(_) | Child::Gone | Child::Other => {}
+                Child::Contender(_) | Child::Other => {}
             }
         }
         if !there {
@@ -139,6 +132,12 @@ impl Shared {
         if rooms && self.any_in(place.session, &place.path).await? {
             return Ok(Turn::OtherKind(Kind::Semaphore));
         }
+        // The first one's kind is the name's. Whoever follows him for another one is on his way out.
+        let first = before.iter().find(|one| !before.iter().any(|other| other.is_before(one)));
+        if let Some(other) = first.filter(|first| !first.is_of(place.role())) {
+            return Ok(Turn::OtherKind(other.role.kind()));
+        }
+        before.retain(|one| (place.role(), one.role) != (Role::Read, Role::Read));
         // A difference that wraps is no order of all, so there is no sorting: the last is before nobody else.
         let nearest = before.iter().find(|one| !before.iter().any(|other| one.is_before(other)));
         let first = before.iter().find(|one| !before.iter().any(|other| other.is_before(one)));
@@ -174,13 +173,10 @@ impl Shared {
         if place.claim.capacity().is_some() {
             rooms.push(format!("{}/{LEASES}", place.path));
         }
-        // A `sync` may be answered by who takes himself for the leader; a transaction is not.
-        let agree = Op::Multi(vec![Op::Check { path: "/".to_owned(), version: -1 }]);
-        let synced = self.link.ask(place.session, agree);
+        // A `sync` may be answered by who takes himself for the leader; a transaction is not. What follows it is answered after it.
+        self.agree(place.session).await?;
         let ask = |room: &String| self.link.ask(place.session, Op::Children { path: room.clone(), watch: false });
         let asked: Vec<_> = rooms.iter().map(ask).collect();
-        // Whether we may read there was agreed to, too.
-        let _ = synced.all().await?;
         let (mut node, mut permits, mut made) = (None, Vec::new(), 0);
         for (room, asked) in rooms.iter().zip(asked) {
             for name in found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default() {

@@ -70,7 +70,7 @@ impl ZooKeeperEngine {
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
         // The session is carried on by `run`.
         let id = tokio::select! {
-            id = shared.identity() => id.map_err(told)?,
+            id = shared.link.again(|| shared.identity()) => id.map_err(told)?,
             () = wire.serve(&shared.link) => return Err(told(Fault::Closed)),
         };
         let ttl = wire.ttl().ok_or_else(|| told(Fault::Answer))?;

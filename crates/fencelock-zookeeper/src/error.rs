@@ -26,8 +26,8 @@ pub(crate) enum Fault {
     },
     /// Somebody contends there in other words.
     Layout(String),
-    /// What lies there is no semaphore's size.
-    Size(String),
+    /// What is written there is nothing of ours.
+    Data(String),
     /// So many bytes do not go into one message.
     TooLarge(usize),
 }
@@ -76,9 +76,9 @@ impl Fault {
             Self::Shorter { now } => new(ErrorKind::InvalidConfig, "the servers grant shorter sessions than before")
                 .with("session", format!("{now} ms"))
                 .hint("connect again"),
-            Self::Size(node) => new(ErrorKind::LayoutMismatch, "what is written there is no number of permits")
+            Self::Data(node) => new(ErrorKind::LayoutMismatch, "what is written there is somebody else's")
                 .with("node", node)
-                .hint("a semaphore's node holds its size, or nothing: take another name, or empty the node"),
+                .hint("a semaphore's node holds its size, a cell's is marked as one: take another name, or empty the node"),
             Self::Layout(node) => new(ErrorKind::LayoutMismatch, "somebody contends there by another layout")
                 .with("node", node)
                 .hint("use one layout for all: curator, or kazoo by dialect=kazoo in the URL"),

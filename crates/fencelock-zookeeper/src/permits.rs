@@ -5,7 +5,7 @@ use crate::{
     link::found,
     shared::{Place, Shared},
     wire::{
-        node::{Child, LEASES, LOCKS, Node, Role, last},
+        node::{Child, LEASES, Node, Role, last},
         op::{Mode, Op, code},
     },
 };
@@ -64,9 +64,10 @@ impl Shared {
         let session = place.session;
         let children = |path: &str| Op::Children { path: path.to_owned(), watch: false };
         loop {
+            // The size first: whatever begins to write one of its own after that changes its number.
             let size = Op::Data { path: place.path.clone(), watch: false };
-            let ops = [children(&place.room), children(&leases), children(&place.path), size];
-            let [queue, held, all, sized] = self.link.ask_all(session, ops);
+            let ops = [size, children(&place.room), children(&leases), children(&place.path)];
+            let [sized, queue, held, all] = self.link.ask_all(session, ops);
             let queue = found(queue.children().await)?.map(|(names, _)| names).unwrap_or_default();
             let held = found(held.children().await)?.map(|(names, _)| names);
             let all = found(all.children().await)?.map(|(names, _)| names).unwrap_or_default();
@@ -74,9 +75,10 @@ impl Shared {
             if node.as_ref().is_some_and(|node| !queue.iter().any(|name| name == last(node))) {
                 return Ok(Turn::Gone);
             }
-            // Whoever comes later in other words sees us.
-            if enters && let Some(kind) = self.other_kind(&place.path, &all)? {
-                return Ok(Turn::OtherKind(kind));
+            // Whoever comes later for another kind of lock sees us; a cell's first value may be on its way.
+            match self.other_kind(&place.path, &all)? {
+                Some(kind) if enters || kind == Kind::Cell => return Ok(Turn::OtherKind(kind)),
+                _ => {}
             }
             let (size, version) = match parse(&place.path, &data)? {
                 Some(size) => (size, stat.version),
@@ -158,7 +160,7 @@ impl Shared {
                 Child::Contender(node) => return Ok(Some(node.role.kind())),
                 Child::Cell => return Ok(Some(Kind::Cell)),
                 Child::Foreign(name) => return Err(Fault::Layout(format!("{path}/{name}"))),
-                Child::Locks | Child::Leases | Child::Gone | Child::Other => {}
+                Child::Locks | Child::Leases | Child::Other => {}
             }
         }
         Ok(None)
@@ -166,11 +168,11 @@ impl Shared {
     pub(crate) async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<Resized, Fault> {
         let path = self.paths.of(name);
         loop {
-            let all = self.link.look(Op::Children { path: path.clone(), watch: false });
             let sized = self.link.look(Op::Data { path: path.clone(), watch: false });
-            let (all, sized) = (found(all.children().await)?, found(sized.data().await)?);
+            let all = self.link.look(Op::Children { path: path.clone(), watch: false });
+            let (sized, all) = (found(sized.data().await)?, found(all.children().await)?);
             let (Some((all, _)), Some((data, stat))) = (all, sized) else {
-                self.make_room(&format!("{path}/{LOCKS}")).await?;
+                self.make_room(&path).await?;
                 continue;
             };
             if let Some(kind) = self.other_kind(&path, &all)? {
@@ -196,5 +198,5 @@ pub(crate) fn parse(path: &str, data: &[u8]) -> Result<Option<u32>, Fault> {
         return Ok(None);
     }
     let size = std::str::from_utf8(data).ok().and_then(|size| size.parse().ok());
-    size.map(Some).ok_or_else(|| Fault::Size(path.to_owned()))
+    size.map(Some).ok_or_else(|| Fault::Data(path.to_owned()))
 }

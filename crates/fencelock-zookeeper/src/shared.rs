@@ -79,6 +79,8 @@ pub(crate) struct Shared {
     /// Somebody's word in a hold's node is heeded.
     pub(crate) revocable: bool,
     places: Mutex<HashMap<HoldId, Place>>,
+    /// Writes of cells that were sent, and the session that says whether they had their effect.
+    pub(crate) writes: Mutex<HashMap<HoldId, Session>>,
     /// Not watched yet, in the order of their grants.
     new: Mutex<VecDeque<(Moment, HoldId)>>,
     /// There is a hold to be watched.
@@ -91,8 +93,9 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Shared {
     pub(crate) fn new(config: &Config, link: Arc<Link>) -> fencelock_core::Result<Self> {
         let (paths, acl) = (Paths::new(config.base(), config.dialect), config.acls()?.into());
-        let (places, new, settles) = (Mutex::default(), Mutex::default(), Notify::new());
-        Ok(Self { paths, link, acl, id: OnceLock::new(), revocable: config.revocable, places, new, settles })
+        let (places, writes, new) = Default::default();
+        let (id, revocable, settles) = (OnceLock::new(), config.revocable, Notify::new());
+        Ok(Self { paths, link, acl, id, revocable, places, writes, new, settles })
     }
     /// *Invariant (SAFETY A3):* before its first command is sent, so a withdrawal finds it.
     pub(crate) fn place(&self, request: &Request, session: Session) -> Place {
@@ -236,10 +239,11 @@ impl Shared {
         let mut mode = if lasting { Mode::Persistent } else { Mode::Container };
         let mut at = path;
         let mut above = Vec::new();
+        let mut made;
         loop {
             match self.link.look(self.create(at.to_owned(), Vec::new(), mode)).created().await {
-                Ok(_) => {}
-                Err(fault) if fault.is(code::NODE_EXISTS) => {}
+                Ok(_) => made = true,
+                Err(fault) if fault.is(code::NODE_EXISTS) => made = false,
                 // Before 3.5.
                 Err(fault) if fault.is(code::UNIMPLEMENTED) && mode == Mode::Container => {
                     mode = Mode::Persistent;
@@ -257,9 +261,17 @@ impl Shared {
             }
             match above.pop() {
                 Some(next) => at = next,
-                None => return Ok(()),
+                None => break,
             }
         }
+        if made && mode == Mode::Container {
+            // One that never had a child is never removed.
+            let used = format!("{path}/%");
+            let ops =
+                vec![self.create(used.clone(), Vec::new(), Mode::Ephemeral), Op::Delete { path: used, version: -1 }];
+            let _ = self.link.look(Op::Multi(ops)).all().await?;
+        }
+        Ok(())
     }
     pub(crate) async fn make_room(&self, path: &str) -> Result<(), Fault> {
         self.make_parent(path, self.paths.dialect() == crate::wire::node::Dialect::Kazoo).await

@@ -6,7 +6,7 @@ use crate::{
     shared::Shared,
     wire::{
         node::{Child, LEASES, LOCKS, Node, Role, hold},
-        op::{Op, Stat},
+        op::{Op, Stat, code},
         record::{Record, ago},
     },
 };
@@ -64,7 +64,7 @@ impl Shared {
                 Child::Contender(node) => nodes.push(node),
                 Child::Locks | Child::Leases => rooms = true,
                 Child::Cell => kind = Some(Kind::Cell),
-                Child::Foreign(_) | Child::Gone | Child::Other => {}
+                Child::Foreign(_) | Child::Other => {}
             }
         }
         if let Some(role) = nodes.first().map(|node| node.role) {
@@ -72,8 +72,10 @@ impl Shared {
             let all = self.known(&path, nodes).await?;
             seen.queue(&path, all);
         } else if rooms {
+            // Whoever goes from one to the other in between is seen twice, and not missed.
+            let mut queue = self.contenders(&locks).await?;
             let permits = self.contenders(&leases).await?;
-            let queue = self.contenders(&locks).await?;
+            queue.retain(|one| !permits.iter().any(|other| other.holder.hold == one.holder.hold));
             if !permits.is_empty() || !queue.is_empty() {
                 kind = Some(Kind::Semaphore);
                 let sized = self.link.look(Op::Data { path: path.clone(), watch: false });
@@ -103,7 +105,16 @@ impl Shared {
         let mut all = Vec::with_capacity(nodes.len());
         for (node, asked) in nodes.into_iter().zip(asked) {
             // One that has gone meanwhile is not there.
-            if let Some((data, stat)) = found(asked.data().await)? {
+            let known = match found(asked.data().await) {
+                // He lets nobody read what he says; that he is there anybody may know.
+                Err(fault) if fault.is(code::NO_AUTH) => {
+                    let path = format!("{room}/{}", node.name);
+                    let stat = self.link.look(Op::Exists { path, watch: false }).stat().await;
+                    found(stat)?.map(|stat| (Vec::new(), stat))
+                }
+                known => known?,
+            };
+            if let Some((data, stat)) = known {
                 all.push(Contender { holder: self.holder(&node, &data, &stat), node });
             }
         }
@@ -133,17 +144,21 @@ impl Shared {
     }
     /// Ends whoever has this token.
     pub(crate) async fn force(&self, name: &Name, token: Token) -> Result<Result<(), Option<Holder>>, Fault> {
+        let mut sent = false;
         loop {
             let seen = self.see(name).await?;
             let Some(at) = seen.status.holders.iter().position(|holder| holder.token == token) else {
-                return Ok(Err(seen.status.holders.into_iter().next()));
+                // One that was not answered may have done it.
+                return Ok(if sent { Ok(()) } else { Err(seen.status.holders.into_iter().next()) });
             };
             let gone = seen.held[at].iter().map(|path| Op::Delete { path: path.clone(), version: -1 }).collect();
-            match self.link.look(Op::Multi(gone)).all().await? {
-                Ok(_) => return Ok(Ok(())),
+            match self.link.look(Op::Multi(gone)).all().await {
+                Ok(Ok(_)) => return Ok(Ok(())),
                 // He has changed meanwhile.
-                Err((_, error)) if Fault::Refused(error).is_no_node() => {}
-                Err((_, error)) => return Err(Fault::Refused(error)),
+                Ok(Err((_, error))) if Fault::Refused(error).is_no_node() => {}
+                Ok(Err((_, error))) => return Err(Fault::Refused(error)),
+                Err(Fault::Unanswered) if !sent => sent = true,
+                Err(fault) => return Err(fault),
             }
         }
     }

@@ -2,11 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::{
-    eventually,
-    proxy::{Proxy, bytes},
-    within,
-};
+use fencelock_conformance::{eventually, proxy::Proxy, within};
 use fencelock_core::{Client, ErrorKind, LossReason};
 use fencelock_testkit::{Folder, ZooKeeper, ZooKeeperOptions, free_port};
 use fencelock_zookeeper::{Config, ZooKeeperEngine};
@@ -33,9 +29,6 @@ async fn of(url: &str, ttl: Duration) -> Client {
 }
 async fn by(proxy: &Proxy, ttl: Duration) -> Client {
     of(&format!("zookeeper://{}", proxy.address()), ttl).await
-}
-fn in_front_of(zk: &ZooKeeper) -> Proxy {
-    Proxy::start(([127, 0, 0, 1], zk.client_port(0)).into(), bytes)
 }
 async fn waits(client: &Client, name: &str, n: usize) {
     eventually("they wait", || async { client.inspect(name).await.is_ok_and(|status| status.waiters.len() == n) })
@@ -226,7 +219,7 @@ async fn a_name_whose_node_comes_and_goes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_predecessor_goes_while_we_reconnect() {
     let zk = ZooKeeper::start();
-    let (proxy, server) = (in_front_of(&zk), ([127, 0, 0, 1], zk.client_port(0)).into());
+    let (proxy, server) = (in_front_of(&zk, 0), ([127, 0, 0, 1], zk.client_port(0)).into());
     let (a, b) = (client(&zk, 10 * SEC).await, by(&proxy, 10 * SEC).await);
     let guard = a.mutex("x").lock().await.unwrap();
     let next = tokio::spawn(b.mutex("x").lock());
@@ -330,7 +323,7 @@ async fn a_leader_that_is_interrupted_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_flaps_costs_nothing() {
     let zk = ZooKeeper::start();
-    let proxy = in_front_of(&zk);
+    let proxy = in_front_of(&zk, 0);
     let client = by(&proxy, 10 * SEC).await;
     let guard = client.mutex("x").lock().await.unwrap();
     let next = tokio::spawn(client.mutex("x").lock());
@@ -353,7 +346,7 @@ async fn a_connection_that_flaps_costs_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_release_without_a_connection() {
     let zk = ZooKeeper::start();
-    let proxy = in_front_of(&zk);
+    let proxy = in_front_of(&zk, 0);
     let (a, b) = (by(&proxy, 30 * SEC).await, client(&zk, 30 * SEC).await);
     let (guard, keeps) = (a.mutex("x").lock().await.unwrap(), a.mutex("y").lock().await.unwrap());
     let next = tokio::spawn(b.mutex("x").lock());

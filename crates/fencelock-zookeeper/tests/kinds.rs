@@ -3,13 +3,24 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::{eventually, within};
-use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_conformance::{
+    eventually,
+    proxy::{Proxy, Trouble},
+    within,
+};
+use fencelock_core::{Client, Conflict, ErrorKind, LossReason, Version};
 use fencelock_testkit::{
     ZooKeeper, ZooKeeperOptions,
     processes::{bar, tenth},
 };
-use std::time::{Duration, Instant};
+use fencelock_zookeeper::ZooKeeperEngine;
+use std::{
+    sync::{
+        Mutex,
+        mpsc::{Sender, channel},
+    },
+    time::{Duration, Instant},
+};
 
 /// The parent goes when nobody uses it, and its children's numbers begin anew. Tokens do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -26,7 +37,7 @@ async fn tokens_rise_when_the_node_of_the_name_was_removed() {
         guard.release().await.unwrap();
         eventually("it is removed", || async { !zk.nodes("/").contains(&"/fencelock/m".to_owned()) }).await;
     }
-    assert!(numbers.iter().all(|node| node.ends_with("-lock-0000000000")), "{numbers:?}");
+    assert!(numbers.iter().all(|node| node.ends_with("-lock-0000000001")), "{numbers:?}");
     // Nothing of ours stays behind.
     client.shutdown(SEC).await.unwrap();
     let left = || zk.nodes("/").into_iter().filter(|node| !node.starts_with("/zookeeper")).collect::<Vec<_>>();
@@ -109,6 +120,109 @@ async fn strangers_hands() {
     guard.release().await.unwrap();
     let next = within("its turn", wait).await.unwrap().unwrap();
     assert!(next.id() != old || a.inspect("m").await.unwrap().holders[0].hold == next.id());
+}
+
+/// A cell's first write that is on its way while somebody comes for a lock of that name.
+struct OnItsWay {
+    proxy: Proxy,
+    writer: tokio::task::JoinHandle<Result<Result<Version, Conflict>, fencelock_core::Error>>,
+    /// Lets it go on.
+    go: Sender<()>,
+}
+impl OnItsWay {
+    async fn start(zk: &ZooKeeper, name: &str, then: Trouble) -> Self {
+        let proxy = in_front_of(zk, 0);
+        let client = built(ZooKeeperEngine::from_url(&format!("zookeeper://{}", proxy.address())).await.unwrap());
+        let ((come, came), (go, gone)) = (channel(), channel());
+        let (come, gone) = (Mutex::new(come), Mutex::new(gone));
+        proxy.rule(move |command| {
+            // Those that come later find nobody who waits for them.
+            if !writes(command) || come.lock().unwrap().send(()).is_err() {
+                return Trouble::None;
+            }
+            gone.lock().unwrap().recv().unwrap();
+            then
+        });
+        let cell = client.cell(name);
+        let writer = tokio::spawn(async move { cell.compare_exchange(Version::NONE, b"100".to_vec()).await });
+        tokio::task::block_in_place(|| came.recv().unwrap());
+        drop(came);
+        Self { proxy, writer, go }
+    }
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cells_first_value_that_comes_too_late_is_taken_back() {
+    let zk = ZooKeeper::start();
+    let (a, b) = (client(&zk, 10 * SEC).await, client(&zk, 10 * SEC).await);
+    for (name, then) in [("one", Trouble::None), ("two", Trouble::LoseReply)] {
+        let write = OnItsWay::start(&zk, name, then).await;
+        let guard = a.mutex(name).lock().await.unwrap();
+        write.go.send(()).unwrap();
+        let error = within("it is answered", write.writer).await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::KindMismatch, "{error}");
+        let path = format!("/fencelock/{name}");
+        assert_eq!(zk.nodes(&path), [guard.place().unwrap()]);
+        assert_eq!(zk.shell().data(&path).unwrap().unwrap(), b"");
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+        b.mutex(name).lock().await.unwrap().release().await.unwrap();
+        drop(write.proxy);
+    }
+    // What it writes is never a semaphore's size.
+    a.semaphore("s", 1).acquire(1).await.unwrap().release().await.unwrap();
+    let write = OnItsWay::start(&zk, "s", Trouble::None).await;
+    let permit = a.semaphore("s", 1).acquire(1).await.unwrap();
+    let next = tokio::spawn(b.semaphore("s", 1).acquire(1));
+    eventually("it waits", || async { a.inspect("s").await.unwrap().waiters.len() == 1 }).await;
+    write.go.send(()).unwrap();
+    let error = within("it is answered", write.writer).await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::KindMismatch, "{error}");
+    assert_eq!(zk.shell().data("/fencelock/s").unwrap().unwrap(), b"1");
+    tokio::time::sleep(SEC / 5).await;
+    let waits = !next.is_finished();
+    if waits {
+        permit.release().await.unwrap();
+    }
+    // Who looked while it was there was told so.
+    let next = within("it is answered", next).await.unwrap();
+    assert!(waits || next.is_err(), "two have it");
+    drop(next);
+    within("free", b.semaphore("s", 1).acquire(1)).await.unwrap().release().await.unwrap();
+}
+/// What is left of a cell that was removed minds nobody who contends there in Curator's words, or Go's; and who was refused on his way
+/// out refuses nobody else.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn those_who_pass_are_in_nobodys_way() {
+    let zk = ZooKeeper::start();
+    let (a, b) = (client(&zk, 10 * SEC).await, client(&zk, 10 * SEC).await);
+    let cell = a.cell("c");
+    let version = cell.compare_exchange(Version::NONE, b"x".to_vec()).await.unwrap().unwrap();
+    let removed = cell.remove(version).await.unwrap().unwrap();
+    assert_eq!(zk.nodes("/fencelock/c"), [""; 0]);
+    assert_eq!(b.cell("c").load().await.unwrap().version, removed);
+    let again = b.cell("c").compare_exchange(removed, b"y".to_vec()).await.unwrap().unwrap();
+    assert!(again > removed);
+    let guard = a.mutex("m").lock().await.unwrap();
+    let mut shell = zk.shell();
+    let reader = shell.create("/fencelock/m/_c_01234567-0123-0123-0123-0123456789ab-__READ__", b"", 3).unwrap();
+    let next = tokio::spawn(b.mutex("m").lock());
+    eventually("it waits", || async { a.inspect("m").await.unwrap().waiters.len() == 2 }).await;
+    shell.delete(&reader).unwrap();
+    guard.release().await.unwrap();
+    within("its turn", next).await.unwrap().unwrap().release().await.unwrap();
+    // A permit of kazoo's.
+    shell.create("/fencelock/k", b"", 0).unwrap();
+    let permit = shell.create("/fencelock/k/0123456789abcdef0123456789abcdef", b"", 1).unwrap();
+    for error in [
+        a.mutex("k").lock().await.unwrap_err(),
+        a.rw_lock("k").try_read().await.unwrap_err(),
+        a.semaphore("k", 3).acquire(1).await.unwrap_err(),
+        a.cell("k").load().await.unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    }
+    shell.delete(&permit).unwrap();
+    a.mutex("k").lock().await.unwrap().release().await.unwrap();
 }
 
 /// One end of the counter and the other.

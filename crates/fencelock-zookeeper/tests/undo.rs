@@ -27,29 +27,11 @@ fn dice(seed: &AtomicU64) -> u64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
-/// A message of ZooKeeper's: its length comes first.
-fn framing(buffer: &[u8]) -> Option<usize> {
-    let len = 4 + usize::try_from(u32::from_be_bytes(*buffer.first_chunk()?)).ok()?;
-    (buffer.len() >= len).then_some(len)
-}
-/// A greeting begins with a version of 0; a command with its number and what it is.
-fn writes(command: &[u8]) -> bool {
-    let int = |at: usize| command.get(at..at + 4).and_then(|int| int.try_into().ok()).map(i32::from_be_bytes);
-    // A transaction that only checks changes nothing.
-    int(4) != Some(0)
-        && match int(8) {
-            Some(14) => int(12) != Some(13),
-            command => matches!(command, Some(2 | 15)),
-        }
-}
 async fn through(proxies: &[&Proxy], ttl: Duration) -> Client {
     let members: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
     let mut config = Config::from_url(&format!("zookeeper://{}", members.join(","))).unwrap();
     config.ttl = ttl;
     built(ZooKeeperEngine::connect(config).await.unwrap())
-}
-fn in_front_of(zk: &ZooKeeper, member: usize) -> Proxy {
-    Proxy::start(([127, 0, 0, 1], zk.client_port(member)).into(), framing)
 }
 /// How long it takes until nothing is left.
 async fn clean(zk: &ZooKeeper) -> Duration {

@@ -82,8 +82,6 @@ pub(crate) enum Child {
     Leases,
     /// A cell's mark: it has a value.
     Cell,
-    /// It had one.
-    Gone,
     /// Somebody who contends in other words.
     Foreign(String),
     /// Nobody knows what it is, and no lock's rule minds it.
@@ -102,7 +100,6 @@ const CELL: &str = "%cell-";
 /// kazoo's writers have the nodes of its mutexes: ours say which they are.
 const WRITES: &str = "-w";
 const MUTEX: &str = "-m";
-const GONE: &str = "%gone-";
 
 impl Paths {
     pub(crate) fn new(base: String, dialect: Dialect) -> Self {
@@ -129,6 +126,16 @@ impl Paths {
     pub(crate) fn written(&self) -> String {
         format!("{}/%did", self.base)
     }
+    /// Cells that were removed, not long ago.
+    pub(crate) fn all_gone(&self) -> String {
+        format!("{}/%gone", self.base)
+    }
+    /// Says that this one was.
+    pub(crate) fn gone(&self, name: &Name) -> String {
+        let mut path = format!("{}/", self.all_gone());
+        escape(name.as_str(), &mut path);
+        path
+    }
     pub(crate) fn name(&self, child: &str) -> Option<Name> {
         unescape(child)
     }
@@ -148,7 +155,6 @@ impl Paths {
             LOCKS => return Child::Locks,
             LEASES => return Child::Leases,
             _ if name.starts_with(CELL) => return Child::Cell,
-            _ if name.starts_with(GONE) => return Child::Gone,
             _ => {}
         }
         match parse(name) {
@@ -177,9 +183,6 @@ pub(crate) fn last(path: &str) -> &str {
 }
 pub(crate) fn cell_mark(id: u64) -> String {
     format!("{CELL}{id:016x}")
-}
-pub(crate) fn cell_gone(id: u64) -> String {
-    format!("{GONE}{id:016x}")
 }
 /// As Curator writes the id of a contender; we take the hold id.
 pub(crate) fn dashed(hold: HoldId) -> String {
@@ -231,6 +234,10 @@ fn parse(name: &str) -> Option<(Dialect, Node)> {
 /// The words of others: ZooKeeper's own recipes, and elections that rank by other names.
 fn is_foreign(name: &str) -> bool {
     const WORDS: [&str; 4] = ["lock-", "latch-", "read-", "write-"];
+    // A permit of kazoo's.
+    if name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit()) {
+        return true;
+    }
     let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let numbered = head.len() < name.len();
     numbered && (WORDS.iter().any(|word| head.ends_with(word)) || (name.starts_with("x-") && head.ends_with('-')))
@@ -342,7 +349,13 @@ mod tests {
         // Go's have no dashes, and those of a subclass of kazoo's no `_c_`.
         assert!(curator.contender("0123456789abcdef0123456789abcdef-lock-0000000001").is_some());
         assert!(curator.contender("_c_0123456789abcdef0123456789abcdef-lock-0000000001").is_some());
-        for foreign in ["x-72057-0000000001", "_c_1-latch-0000000001", "read-0000000001", "lock-0000000003"] {
+        for foreign in [
+            "x-72057-0000000001",
+            "_c_1-latch-0000000001",
+            "read-0000000001",
+            "lock-0000000003",
+            "0123456789abcdef0123456789abcdef",
+        ] {
             assert_eq!(curator.child(foreign), Child::Foreign(foreign.to_owned()));
         }
         for other in ["lock", "_c_", "x", "junk", "_c_1-lock-", "99999999999999"] {
