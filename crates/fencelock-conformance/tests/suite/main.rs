@@ -7,6 +7,7 @@ mod redis;
 mod sqlite;
 mod zookeeper;
 
+use fencelock_zookeeper::Dialect;
 use libtest_mimic::Trial;
 use std::process::ExitCode;
 
@@ -17,5 +18,12 @@ fn main() -> ExitCode {
     let complete = Trial::test("cases.toml is complete", || catalogue::check(FAMILIES));
     fencelock_conformance::run(FAMILIES, vec![complete])
 }
-const FAMILIES: &[&dyn fencelock_conformance::Family] =
-    &[&memory::Leases, &memory::Sessions, &sqlite::Sqlite, &redis::Single, &etcd::One, &zookeeper::One];
+const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
+    &memory::Leases,
+    &memory::Sessions,
+    &sqlite::Sqlite,
+    &redis::Single,
+    &etcd::One,
+    &zookeeper::One(Dialect::Curator),
+    &zookeeper::One(Dialect::Kazoo),
+];

@@ -1,4 +1,4 @@
-//! ZooKeeper: one server, several processes, Curator's layout. Holds live with the session of their client.
+//! ZooKeeper: one server, several processes, Curator's layout and kazoo's. Holds live with the session of their client.
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Server, Sessions,
@@ -6,17 +6,21 @@ use fencelock_conformance::{
 };
 use fencelock_core::{Client, Engine, Page};
 use fencelock_testkit::{ZooKeeper, ZooKeeperOptions};
-use fencelock_zookeeper::{Config, ZooKeeperEngine};
+use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
 use std::{
     sync::{Arc, Mutex},
     time::Duration,
 };
 
-pub(crate) struct One;
+/// In this layout.
+pub(crate) struct One(pub(crate) Dialect);
 #[async_trait]
 impl Family for One {
     fn name(&self) -> &'static str {
-        "zookeeper"
+        match self.0 {
+            Dialect::Curator => "zookeeper",
+            Dialect::Kazoo => "zookeeper-kazoo",
+        }
     }
     fn scopes(&self) -> &'static [&'static str] {
         &["any", "session", "queue"]
@@ -37,29 +41,30 @@ impl Family for One {
         // Sessions as short as trials ask for, and as long.
         let options =
             ZooKeeperOptions { tick: Duration::from_millis(200), max_session: DAY, ..ZooKeeperOptions::default() };
-        Box::new(Store(ZooKeeper::with(options), Mutex::default()))
+        Box::new(Store(ZooKeeper::with(options), self.0, Mutex::default()))
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
-        open(address, SPACE, ttl).await
+        open(address, self.0, SPACE, ttl).await
     }
 }
 const DAY: Duration = Duration::from_secs(86_400);
 /// The trials run in one, so that a node that misses it is seen.
 const SPACE: &str = "suite";
-async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
+async fn open(address: &str, dialect: Dialect, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
     let mut config = Config::from_url(address).unwrap();
+    config.dialect = dialect;
     (config.namespace, config.ttl) = (namespace.to_owned(), ttl);
     Arc::new(ZooKeeperEngine::connect(config).await.unwrap())
 }
 
 /// And the ways of its clients, for as long as it lives.
-struct Store(ZooKeeper, Mutex<Vec<Arc<Proxy>>>);
+struct Store(ZooKeeper, Dialect, Mutex<Vec<Arc<Proxy>>>);
 impl Store {
     /// A client with a way of its own to the server.
     async fn client(&self, namespace: &str, ttl: Duration) -> Link {
         let proxy = Arc::new(Proxy::start(([127, 0, 0, 1], self.0.client_port(0)).into(), bytes));
-        self.1.lock().unwrap().push(proxy.clone());
-        let engine = open(&format!("zookeeper://{}", proxy.address()), namespace, ttl).await;
+        self.2.lock().unwrap().push(proxy.clone());
+        let engine = open(&format!("zookeeper://{}", proxy.address()), self.1, namespace, ttl).await;
         Link::new(engine).cut_by(move |cut| proxy.silent(cut))
     }
 }
@@ -84,7 +89,7 @@ impl Fixture for Store {
         Some(self)
     }
     async fn clean(&self) -> Vec<String> {
-        let client = Client::builder(open(&self.0.url(), SPACE, Duration::from_secs(1)).await).build().unwrap();
+        let client = Client::builder(open(&self.0.url(), self.1, SPACE, Duration::from_secs(1)).await).build().unwrap();
         let listing = client.list("", &Page::default()).await.unwrap();
         let mut left: Vec<_> = listing.items.iter().map(|status| format!("{status:?}")).collect();
         // Nodes that nobody uses go by themselves, a moment later; cells are kept.
