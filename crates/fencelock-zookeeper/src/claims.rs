@@ -37,8 +37,8 @@ pub(crate) enum Turn {
 pub(crate) enum Front {
     /// This one goes, who came just before.
     Goes { node: String, holder: Option<String> },
-    /// A permit is given back, or the size changes: there were so many.
-    Frees { leases: String, taken: usize, path: String, size: u32, holder: Option<String> },
+    /// A permit is given back, or the size changes: so many were taken.
+    Frees { taken: usize, holder: Option<String> },
 }
 impl Front {
     pub(crate) fn holder(&self) -> Option<&str> {

@@ -86,7 +86,7 @@ async fn guard(shared: Arc<Shared>, place: Place) {
             match looked {
                 // Whoever comes and goes is not looked at one by one.
                 Ok(Looked::Well(mut words)) => {
-                    if heard(&mut words).await == Some(Happened::ChildrenChanged) {
+                    if heard(&mut words.iter_mut().collect::<Vec<_>>()).await == Some(Happened::ChildrenChanged) {
                         sleep(BREATH).await;
                     }
                     return Ok(None);

@@ -59,15 +59,24 @@ pub(crate) struct Link {
     /// How many attempts are written, or may be.
     places: AtomicUsize,
 }
-/// What happens to what is watched is told once.
+/// What happens to what is watched is told once: `None` then.
 #[derive(Debug)]
-pub(crate) struct Word(oneshot::Receiver<Happened>);
+pub(crate) struct Word(Option<oneshot::Receiver<Happened>>);
+impl Word {
+    pub(crate) const fn is_told(&self) -> bool {
+        self.0.is_none()
+    }
+}
 /// The first of them. `None`: nobody will say it any more, look.
-pub(crate) async fn heard(words: &mut [Word]) -> Option<Happened> {
+pub(crate) async fn heard(words: &mut [&mut Word]) -> Option<Happened> {
     poll_fn(|cx| {
-        let told = words.iter_mut().find_map(|Word(word)| match Pin::new(word).poll(cx) {
-            Poll::Ready(told) => Some(told.ok()),
-            Poll::Pending => None,
+        let told = words.iter_mut().find_map(|Word(word)| match word.as_mut().map(|word| Pin::new(word).poll(cx)) {
+            Some(Poll::Ready(told)) => {
+                *word = None;
+                Some(told.ok())
+            }
+            Some(Poll::Pending) => None,
+            None => Some(None),
         });
         told.map_or(Poll::Pending, Poll::Ready)
     })
@@ -193,7 +202,7 @@ impl Link {
     pub(crate) fn watch(&self, session: Option<Session>, op: Op) -> (Asked, Word) {
         let (tx, rx) = oneshot::channel();
         let [asked] = self.submit(session, [(op, Some(tx))]);
-        (asked, Word(rx))
+        (asked, Word(Some(rx)))
     }
     /// What may be asked again with one effect: it is, for a while, when the servers cannot do it now.
     pub(crate) async fn again<T, A>(&self, ask: impl Fn() -> A) -> Result<T, Fault>

@@ -2,7 +2,7 @@
 use crate::{
     claims::{Front, Turn},
     error::Fault,
-    link::found,
+    link::{Word, found},
     shared::{Place, Shared},
     wire::{
         node::{Child, LEASES, Node, Role, last},
@@ -10,6 +10,17 @@ use crate::{
     },
 };
 use fencelock_core::{Claim, Kind, Name};
+
+/// What somebody who waits for permits knows, and hears of.
+#[derive(Debug)]
+pub(crate) struct Known {
+    /// `None`: nobody has said one.
+    size: Option<u32>,
+    version: i32,
+    pub(crate) resized: Word,
+    /// Of permits that are given back; one who is not the first does not hear of them.
+    pub(crate) freed: Option<Word>,
+}
 
 /// How a change of size ended.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +83,7 @@ impl Shared {
             let held = found(held.children().await)?.map(|(names, _)| names);
             let all = found(all.children().await)?.map(|(names, _)| names).unwrap_or_default();
             let (data, stat) = found(sized.data().await)?.unwrap_or_default();
+            // Nobody refuses one who is not there any more.
             if node.as_ref().is_some_and(|node| !queue.iter().any(|name| name == last(node))) {
                 return Ok(Turn::Gone);
             }
@@ -97,48 +109,52 @@ impl Shared {
                 return Ok(Turn::OtherSize(size));
             }
             let first = held.iter().flatten().next().map(|name| format!("{leases}/{name}"));
-            let own = node.as_ref().map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
-            let before: Vec<Node> = queue
-                .iter()
-                .filter_map(|name| self.paths.contender(name))
-                .filter(|one| own.as_ref().is_none_or(|own| one.is_before(own)))
-                .collect();
-            if let Some(nearest) = before.iter().find(|one| !before.iter().any(|other| one.is_before(other))) {
-                let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX);
-                let front = Front::Goes { node: format!("{}/{}", place.room, nearest.name), holder: first };
-                return Ok(Turn::Waits { ahead, front });
+            if let Some(turn) = self.queues(place, &queue, first.clone())? {
+                return Ok(turn);
             }
             let taken = held.as_ref().map_or(0, Vec::len);
             if u64::try_from(taken).unwrap_or(u64::MAX).saturating_add(u64::from(take)) > u64::from(size) {
-                let front = Front::Frees { leases, taken, path: place.path.clone(), size, holder: first };
-                return Ok(Turn::Waits { ahead: 0, front });
+                return Ok(Turn::Waits { ahead: 0, front: Front::Frees { taken, holder: first } });
             }
-            let Some(node) = &node else { return Ok(Turn::Granted(0)) };
+            if node.is_none() {
+                return Ok(Turn::Granted(0));
+            }
+            if let Some(turn) = self.take(place, version).await? {
+                return Ok(turn);
+            }
+        }
+    }
+    /// All at once, if its size is the one that was counted against still (SAFETY K4). `None`: look again.
+    async fn take(&self, place: &mut Place, version: i32) -> Result<Option<Turn>, Fault> {
+        let (Some(node), Claim::Permits { take, .. }) = (place.node.clone(), place.claim) else {
+            return Ok(Some(Turn::Gone));
+        };
+        let leases = format!("{}/{LEASES}", place.path);
+        loop {
             let beginning = format!("{leases}/{}", self.paths.beginning(Role::Permit, place.hold));
             // Who it is stands in the first: a transaction has a megabyte.
             let data = |n| if n == 0 { place.record.write() } else { Vec::new() };
             let mut ops: Vec<_> =
                 (0..take).map(|n| self.create(beginning.clone(), data(n), Mode::EphemeralSequential)).collect();
             ops.push(Op::Delete { path: node.clone(), version: -1 });
-            // It has this size still (SAFETY K4).
             ops.push(Op::Check { path: place.path.clone(), version });
-            let Some([taken]) = self.send(place, [Op::Multi(ops)]) else { return Ok(Turn::Stopped) };
+            let Some([taken]) = self.send(place, [Op::Multi(ops)]) else { return Ok(Some(Turn::Stopped)) };
             match taken.all().await {
                 Ok(Ok((zxid, made))) => {
                     (place.node, place.permits, place.made, place.open) = (None, made, zxid, false);
                     self.keep(place);
-                    return Ok(Turn::Granted(zxid));
+                    return Ok(Some(Turn::Granted(zxid)));
                 }
                 Ok(Err((which, error))) => {
                     place.open = false;
                     self.keep(place);
                     match error {
                         code::NO_NODE => {}
-                        code::BAD_VERSION => continue,
+                        code::BAD_VERSION => return Ok(None),
                         error => return Err(Fault::Refused(error)),
                     }
                     if which == usize::try_from(take).unwrap_or(usize::MAX) {
-                        return Ok(Turn::Gone);
+                        return Ok(Some(Turn::Gone));
                     }
                     // Only when it is used at once: one that never was does not go by itself.
                     self.make_room(&leases).await?;
@@ -152,6 +168,79 @@ impl Shared {
                 }
             }
         }
+    }
+    /// Hears of the size from now on.
+    pub(crate) async fn hears_of_size(&self, place: &Place) -> Result<Known, Fault> {
+        let (asked, resized) = self.link.watch(Some(place.session), Op::Data { path: place.path.clone(), watch: true });
+        let (data, stat) = found(asked.data().await)?.unwrap_or_default();
+        Ok(Known { size: parse(&place.path, &data)?, version: stat.version, resized, freed: None })
+    }
+    /// Whom it waited for has gone, or something was given back. What is known saves looks: none at the queue where the one in front
+    /// has his permits, as only the first takes any; and none at the size, which is told.
+    pub(crate) async fn next(
+        &self,
+        place: &mut Place,
+        front: &Front,
+        known: &mut Option<Known>,
+    ) -> Result<Turn, Fault> {
+        let (Some(Known { size: Some(size), version, resized, freed }), Claim::Permits { take, .. }) =
+            (&mut *known, place.claim)
+        else {
+            *known = None;
+            return self.permit(place, false).await;
+        };
+        if resized.is_told() || take > *size {
+            *known = None;
+            return self.permit(place, false).await;
+        }
+        let leases = format!("{}/{LEASES}", place.path);
+        let (asked, word) = self.link.watch(Some(place.session), Op::Children { path: leases.clone(), watch: true });
+        let Some((held, _)) = found(asked.children().await)? else {
+            *known = None;
+            return self.permit(place, false).await;
+        };
+        if let Front::Goes { node, .. } = front {
+            let before = self.paths.contender(last(node)).map(|node| node.id);
+            let took = |name: &String| self.paths.contender(name).map(|node| node.id) == before;
+            if !held.iter().any(took) {
+                let children = Op::Children { path: place.room.clone(), watch: false };
+                let queue = found(self.link.ask(place.session, children).children().await)?;
+                let queue = queue.map(|(names, _)| names).unwrap_or_default();
+                if let Some(turn) = self.queues(place, &queue, held.first().map(|name| format!("{leases}/{name}")))? {
+                    return Ok(turn);
+                }
+            }
+        }
+        let free = u64::try_from(held.len()).unwrap_or(u64::MAX).saturating_add(u64::from(take)) <= u64::from(*size);
+        if !free {
+            *freed = Some(word);
+            let holder = held.first().map(|name| format!("{leases}/{name}"));
+            return Ok(Turn::Waits { ahead: 0, front: Front::Frees { taken: held.len(), holder } });
+        }
+        let version = *version;
+        *known = None;
+        match self.take(place, version).await? {
+            Some(turn) => Ok(turn),
+            None => self.permit(place, false).await,
+        }
+    }
+    /// How it stands in the queue. `None`: it is the first.
+    fn queues(&self, place: &Place, queue: &[String], first: Option<String>) -> Result<Option<Turn>, Fault> {
+        if place.node.as_ref().is_some_and(|node| !queue.iter().any(|name| name == last(node))) {
+            return Ok(Some(Turn::Gone));
+        }
+        let own = place.node.as_ref().map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
+        let before: Vec<Node> = queue
+            .iter()
+            .filter_map(|name| self.paths.contender(name))
+            .filter(|one| own.as_ref().is_none_or(|own| one.is_before(own)))
+            .collect();
+        let nearest = before.iter().find(|one| !before.iter().any(|other| one.is_before(other)));
+        let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX);
+        Ok(nearest.map(|nearest| {
+            let node = format!("{}/{}", place.room, nearest.name);
+            Turn::Waits { ahead, front: Front::Goes { node, holder: first } }
+        }))
     }
     /// Of which kind the contenders are that lie at the name itself.
     pub(crate) fn other_kind(&self, path: &str, names: &[String]) -> Result<Option<Kind>, Fault> {

@@ -67,10 +67,10 @@ impl Raw {
             let before: Vec<Node> =
                 names.iter().filter_map(|name| contender(name)).filter(|one| one.is_before(&own)).collect();
             let Some(nearest) = before.iter().max_by_key(|one| one.number) else { return Ok(RawHold(node)) };
-            let (asked, word) =
+            let (asked, mut word) =
                 self.shared.link.watch(None, Op::Data { path: format!("{path}/{}", nearest.name), watch: true });
             if found(asked.data().await).map_err(told)?.is_some() {
-                heard(&mut [word]).await;
+                heard(&mut [&mut word]).await;
             }
             let listed = self.shared.link.ask(self.session, Op::Children { path: path.clone(), watch: false });
             (names, _) = listed.children().await.map_err(told)?;

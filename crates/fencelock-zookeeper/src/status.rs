@@ -137,7 +137,7 @@ impl Shared {
             if status.exclusive().map(|holder| holder.token) != seen {
                 return Ok(status);
             }
-            if heard(&mut [word]).await.is_none() {
+            if heard(&mut [&mut word]).await.is_none() {
                 sleep(Duration::from_millis(10)).await;
             }
         }

@@ -2,9 +2,13 @@
 use crate::{
     claims::{Front, Turn},
     error::Fault,
-    link::{CONNECT_TIMEOUT, Session, Word, found, heard},
+    link::{CONNECT_TIMEOUT, Word, found, heard},
+    permits::Known,
     shared::{Place, Shared},
-    wire::op::{Op, code},
+    wire::{
+        node::LEASES,
+        op::{Op, code},
+    },
 };
 use fencelock_core::{BootClock, Busy, Clock, Error, Outcome, Request, Result};
 use std::{sync::Arc, time::Duration};
@@ -12,6 +16,8 @@ use tokio::time::sleep;
 
 /// Without word for so long a waiter looks: word may have been lost.
 const REST: Duration = Duration::from_secs(30);
+/// Who has come forward, and waits for so long, looks who holds.
+const SOON: Duration = Duration::from_millis(100);
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_millis(250);
 
@@ -84,31 +90,34 @@ pub(crate) async fn wait(
     mut turn: Turn,
 ) -> Result<Outcome> {
     let told = |fault: Fault| shared.link.tell("lock", &fault);
-    let (mut pause, mut queued) = (LEAST, None::<Busy>);
+    let (mut pause, mut queued, mut known) = (LEAST, None::<Busy>, None::<Known>);
     loop {
         match turn {
             Turn::Waits { ahead, front } => {
                 let goes_on = async {
-                    let (mut words, news) = listen(&shared, place.session, &front).await?;
-                    if queued.as_ref().is_none_or(|busy| busy.ahead != Some(ahead)) {
-                        let holder = match front.holder() {
-                            Some(holder) => match shared.holder_at(place.session, holder).await {
-                                Err(fault) if fault.is(code::NO_AUTH) => None,
-                                holder => holder?,
-                            },
-                            None => None,
-                        };
-                        let busy = Busy::new(holder, Some(ahead));
-                        request.queued(busy.clone());
-                        queued = Some(busy);
+                    let mut word = listen(&shared, &place, &front, &mut known).await?;
+                    if queued.is_none() {
+                        queued = Some(report(&shared, &request, &place, &front, ahead).await?);
                     }
-                    if !news {
+                    while word.as_ref().is_some_and(|word| !word.is_told()) {
+                        // Most who come forward have it soon.
+                        let late = queued.as_ref().is_some_and(|busy| busy.ahead != Some(ahead));
+                        let mut words: Vec<_> = word.iter_mut().collect();
+                        words.extend(known.as_mut().map(|known| &mut known.resized));
                         tokio::select! {
-                            _ = heard(&mut words) => {}
-                            () = sleep(REST) => {}
+                            _ = heard(&mut words) => break,
+                            () = sleep(if late { SOON } else { REST }) => {}
                         }
+                        if !late {
+                            break;
+                        }
+                        queued = Some(report(&shared, &request, &place, &front, ahead).await?);
                     }
-                    shared.look(&mut place, false).await
+                    if place.claim.capacity().is_some() {
+                        shared.next(&mut place, &front, &mut known).await
+                    } else {
+                        shared.look(&mut place, false).await
+                    }
                 };
                 let next = tokio::select! {
                     biased;
@@ -124,6 +133,7 @@ pub(crate) async fn wait(
                     Err(Fault::SessionOver) => return Ok(displaced(&shared, &place)),
                     // An outage is survived, until the caller's limit (SAFETY E8).
                     Err(fault) if fault.may_pass() => {
+                        known = None;
                         tokio::select! {
                             biased;
                             () = request.stopped() => return Ok(Outcome::Busy(queued.unwrap_or_default())),
@@ -200,10 +210,37 @@ fn displaced(shared: &Shared, place: &Place) -> Outcome {
     shared.forget(place.hold);
     Outcome::Displaced
 }
-/// From now on it is told. True: it has happened already.
-async fn listen(shared: &Shared, session: Session, front: &Front) -> std::result::Result<(Vec<Word>, bool), Fault> {
+/// Who waits is told whom he waits for.
+async fn report(
+    shared: &Shared,
+    request: &Request,
+    place: &Place,
+    front: &Front,
+    ahead: u32,
+) -> std::result::Result<Busy, Fault> {
+    let holder = match front.holder() {
+        Some(holder) => match shared.holder_at(place.session, holder).await {
+            Err(fault) if fault.is(code::NO_AUTH) => None,
+            holder => holder?,
+        },
+        None => None,
+    };
+    let busy = Busy::new(holder, Some(ahead));
+    request.queued(busy.clone());
+    Ok(busy)
+}
+/// From now on it is told. `None`: it has happened already.
+async fn listen(
+    shared: &Shared,
+    place: &Place,
+    front: &Front,
+    known: &mut Option<Known>,
+) -> std::result::Result<Option<Word>, Fault> {
     // In the session of the place: where that is over, so is the wait.
-    let session = Some(session);
+    let session = Some(place.session);
+    if known.is_none() && place.claim.capacity().is_some() {
+        *known = Some(shared.hears_of_size(place).await?);
+    }
     match front {
         Front::Goes { node, .. } => {
             let (asked, word) = shared.link.watch(session, Op::Data { path: node.clone(), watch: true });
@@ -211,18 +248,19 @@ async fn listen(shared: &Shared, session: Session, front: &Front) -> std::result
                 // Whoever is in front lets nobody read what he says.
                 Err(fault) if fault.is(code::NO_AUTH) => {
                     let (asked, word) = shared.link.watch(session, Op::Exists { path: node.clone(), watch: true });
-                    let news = found(asked.stat().await)?.is_none();
-                    Ok((vec![word], news))
+                    Ok(found(asked.stat().await)?.map(|_| word))
                 }
-                data => Ok((vec![word], data?.is_none())),
+                data => Ok(data?.map(|_| word)),
             }
         }
-        Front::Frees { leases, taken, path, size, .. } => {
-            let (held, freed) = shared.link.watch(session, Op::Children { path: leases.clone(), watch: true });
-            let (sized, resized) = shared.link.watch(session, Op::Data { path: path.clone(), watch: true });
-            let now = found(held.children().await)?.map_or(0, |(names, _)| names.len());
-            let (data, _) = found(sized.data().await)?.unwrap_or_default();
-            Ok((vec![freed, resized], now != *taken || crate::permits::parse(path, &data)? != Some(*size)))
+        Front::Frees { taken, .. } => {
+            if let Some(freed) = known.as_mut().and_then(|known| known.freed.take()) {
+                return Ok(Some(freed));
+            }
+            let leases = format!("{}/{LEASES}", place.path);
+            let (asked, word) = shared.link.watch(session, Op::Children { path: leases, watch: true });
+            let now = found(asked.children().await)?.map_or(0, |(names, _)| names.len());
+            Ok((now == *taken).then_some(word))
         }
     }
 }

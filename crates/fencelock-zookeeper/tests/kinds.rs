@@ -251,8 +251,9 @@ async fn the_order_goes_on_over_the_end_of_the_counter() {
 /// What each operation costs the server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operations_are_counted() {
-    let zk = ZooKeeper::start();
-    let client = client(&zk, 60 * SEC).await;
+    // Signs of life are not of these operations.
+    let zk = ZooKeeper::with(ZooKeeperOptions { max_session: 3_600 * SEC, ..ZooKeeperOptions::default() });
+    let client = client(&zk, 3_600 * SEC).await;
     let pairs = tenth(1_000);
     let lock = client.mutex("m");
     lock.lock().await.unwrap().release().await.unwrap();
@@ -266,8 +267,8 @@ async fn operations_are_counted() {
     assert!(each < 3.1, "{each}");
     // Many who wait, of clients of their own: each hears of the one in front, and of nobody else.
     let mut clients = Vec::new();
-    for _ in 0..tenth(100) {
-        clients.push(common::client(&zk, 60 * SEC).await);
+    for _ in 0..tenth(1_000) {
+        clients.push(common::client(&zk, 3_600 * SEC).await);
     }
     let first = lock.lock().await.unwrap();
     let wait = |client: &Client| -> Step {
@@ -290,6 +291,13 @@ async fn handed(zk: &ZooKeeper, client: &Client, (what, name): (&str, &str), rel
     let waiters = waits.len();
     let waits: Vec<_> = waits.into_iter().map(tokio::spawn).collect();
     eventually("all wait", || async { client.inspect(name).await.unwrap().waiters.len() == waiters }).await;
+    // And have looked whom they wait for: nothing comes but our own question.
+    eventually("it is quiet", || async {
+        let before = messages(zk);
+        tokio::time::sleep(SEC / 4).await;
+        messages(zk) - before < 2.0
+    })
+    .await;
     let before = messages(zk);
     release.await;
     for wait in waits {
