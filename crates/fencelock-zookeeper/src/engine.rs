@@ -8,7 +8,7 @@ use crate::{
     permits::Resized,
     session::Wire,
     shared::Shared,
-    turns::{Came, come, gone, wait},
+    turns::{begin, ended, go_on, gone},
     wire::{node::Dialect, op::Op},
 };
 use async_trait::async_trait;
@@ -203,12 +203,12 @@ impl Engine for ZooKeeperEngine {
             return Err(Error::new(ErrorKind::Unsupported, "lock", format!("{take} permits cannot be taken at once"))
                 .hint(format!("take {MOST_PERMITS} at most")));
         }
-        // The keeper runs before the first attempt, or soon after.
-        match come(&self.shared, request).await? {
-            Came::Ended(outcome) => Ok(outcome),
-            Came::Waits(place, turn) => {
-                let wait = wait(self.shared.clone(), request.clone(), place, turn);
-                self.at_home(wait).await.unwrap_or_else(|| Err(gone()))
+        let begun = begin(&self.shared, request).await;
+        match ended(&self.shared, request, begun).await {
+            Ok(outcome) => outcome,
+            Err(begun) => {
+                let rest = go_on(self.shared.clone(), request.clone(), begun);
+                self.at_home(rest).await.unwrap_or_else(|| Err(gone()))
             }
         }
     }

@@ -13,7 +13,7 @@ use std::{
     future::poll_fn,
     pin::{Pin, pin},
     sync::{
-        Arc, Mutex, PoisonError,
+        Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     task::Poll,
@@ -28,8 +28,6 @@ use tokio::{
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// *Invariant:* a message that no server takes would break the connection, and with it everybody's.
 const LARGEST_ASK: usize = 1_000_000;
-/// What is waited for is waited for in so many parts, of which each passes while this process runs.
-const NAPS: u32 = 8;
 /// An answer has so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -51,7 +49,7 @@ pub(crate) struct State {
 
 /// What everybody has of the connection.
 pub(crate) struct Link {
-    pub(crate) pipe: Arc<Pipe>,
+    pub(crate) pipe: Pipe,
     pub(crate) state: watch::Sender<State>,
     endpoint: String,
     closed: AtomicBool,
@@ -85,7 +83,7 @@ pub(crate) async fn heard(words: &mut [&mut Word]) -> Option<Happened> {
 
 impl Link {
     pub(crate) fn new(config: &Config) -> fencelock_core::Result<(Self, Wire)> {
-        let pipe = Arc::new(Pipe::new());
+        let pipe = Pipe::new();
         let (state, reports, closed) = (watch::Sender::default(), Mutex::default(), AtomicBool::new(false));
         let places = AtomicUsize::new(0);
         let link = Self { pipe, state, endpoint: config.endpoint(), closed, reports, places };
@@ -155,6 +153,10 @@ impl Link {
     pub(crate) fn holds(&self) -> bool {
         self.places.load(Relaxed) > 0
     }
+    /// The session, if there is one now.
+    pub(crate) fn now(&self) -> Option<Session> {
+        self.state.borrow().session
+    }
     /// Why there is no connection.
     pub(crate) fn trouble(&self) -> Option<Fault> {
         self.state.borrow().trouble.clone()
@@ -179,7 +181,7 @@ impl Link {
             } else {
                 commands.push(Command { op, session, reply, watch });
             }
-            Asked(rx, self.pipe.clone())
+            Asked(rx)
         });
         self.pipe.put(commands);
         asked
@@ -233,23 +235,13 @@ impl fmt::Debug for Link {
 /// An answer that is waited for. Whoever drops it takes nothing back.
 #[derive(Debug)]
 #[must_use]
-pub(crate) struct Asked(oneshot::Receiver<Result<Answer, Fault>>, Arc<Pipe>);
+pub(crate) struct Asked(oneshot::Receiver<Result<Answer, Fault>>);
 impl Asked {
+    /// *Invariant:* it comes to an end without a timer of its own: a connection that does not answer is given up by its own side, and so
+    /// is what waits for one. An attempt that was dropped with its caller's runtime goes on elsewhere, and its timers could not.
     pub(crate) async fn answer(self) -> Result<Answer, Fault> {
-        let Self(mut answer, pipe) = self;
-        let answer = match timeout(PATIENCE / NAPS, &mut answer).await {
-            Ok(answer) => Some(answer),
-            Err(_) => {
-                // The connection's own side may sleep: it did not write this.
-                pipe.nudge();
-                within(PATIENCE, answer).await
-            }
-        };
-        match answer {
-            Some(Ok(answer)) => answer,
-            // Whoever had it has dropped it: it may have been sent.
-            Some(Err(_)) | None => Err(Fault::Unanswered),
-        }
+        // Whoever had it has dropped it: it may have been sent.
+        self.0.await.unwrap_or(Err(Fault::Unanswered))
     }
     pub(crate) async fn done(self) -> Result<(), Fault> {
         self.answer().await.map(drop)
@@ -298,6 +290,7 @@ pub(crate) fn found<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
 /// What comes within `limit` of the time in which this process ran: one that was stopped has not waited meanwhile, and reads what
 /// has come before it gives up.
 pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+    const NAPS: u32 = 8;
     let mut answer = pin!(answer);
     for _ in 0..NAPS {
         if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {

@@ -1,7 +1,7 @@
 //! Commands on their way out, in order, and those whose answers are awaited.
 use crate::{
     error::Fault,
-    link::Session,
+    link::{PATIENCE, Session},
     wire::op::{Answer, Happened, Op},
 };
 use fencelock_core::{BootClock, Clock, Moment};
@@ -13,6 +13,7 @@ use std::{
 use tokio::{
     net::tcp::OwnedWriteHalf,
     sync::{Notify, oneshot},
+    time::sleep,
 };
 
 /// What somebody wants to be sent.
@@ -48,7 +49,7 @@ struct Flow {
     session: Option<i64>,
     xid: i32,
     /// What was asked while there was none.
-    waiting: VecDeque<Command>,
+    waiting: VecDeque<(Moment, Command)>,
     sent: VecDeque<Sent>,
     out: Vec<u8>,
     socket: Option<Arc<OwnedWriteHalf>>,
@@ -101,7 +102,7 @@ impl Pipe {
     pub(crate) fn open(&self, session: i64, first: Vec<u8>, socket: Option<Arc<OwnedWriteHalf>>) {
         let mut flow = self.flow();
         (flow.session, flow.out, flow.socket, flow.busy) = (Some(session), first, socket, true);
-        for command in std::mem::take(&mut flow.waiting) {
+        for (_, command) in std::mem::take(&mut flow.waiting) {
             flow.put(command);
         }
     }
@@ -120,9 +121,12 @@ impl Pipe {
     pub(crate) fn given_up(&self) -> VecDeque<Sent> {
         std::mem::take(&mut self.flow().sent)
     }
-    /// What nobody waits for any more is thrown away: an outage may be long.
-    pub(crate) fn prune(&self) {
-        self.flow().waiting.retain(|command| !command.reply.is_closed() || must_go(&command.op));
+    /// For as long as there is no connection: what nobody waits for any more is thrown away, and nobody waits for longer than his patience.
+    pub(crate) async fn prune(&self) {
+        loop {
+            self.flow().prune();
+            sleep(PATIENCE / 8).await;
+        }
     }
     /// The number of what is to be answered next.
     pub(crate) fn next(&self) -> Option<i32> {
@@ -145,7 +149,7 @@ impl Pipe {
 }
 impl Flow {
     fn put(&mut self, command: Command) {
-        let Some(open) = self.session else { return self.waiting.push_back(command) };
+        let Some(open) = self.session else { return self.waiting.push_back((BootClock.now(), command)) };
         let Command { op, session, reply, watch } = command;
         // Whoever has given up did so before it was sent: then it is not.
         if reply.is_closed() && !must_go(&op) {
@@ -167,6 +171,14 @@ impl Flow {
         let at = BootClock.now();
         self.out.extend(op.write(self.xid));
         self.sent.push_back(Sent { xid: self.xid, op, reply, watch, at });
+    }
+    fn prune(&mut self) {
+        let now = BootClock.now();
+        self.waiting.retain(|(_, command)| !command.reply.is_closed() || must_go(&command.op));
+        while self.waiting.front().is_some_and(|(since, it)| since.until(now) > PATIENCE && !must_go(&it.op)) {
+            let over = self.waiting.pop_front();
+            over.into_iter().for_each(|(_, command)| drop(command.reply.send(Err(Fault::Unanswered))));
+        }
     }
     /// False: the connection's own side has to.
     fn write(&mut self) -> bool {

@@ -97,10 +97,17 @@ impl Wire {
         // One that was dropped in the middle has lost its connection.
         self.lost(link, &Fault::Connect("there was none yet".to_owned()), &Fault::Unanswered);
         loop {
-            sleep(pause).await;
-            link.pipe.prune();
-            let began = BootClock.now();
-            let end = match self.open(link).await {
+            let mut began = BootClock.now();
+            let opened = async {
+                sleep(pause).await;
+                began = BootClock.now();
+                self.open(link).await
+            };
+            let opened = tokio::select! {
+                opened = opened => opened,
+                () = link.pipe.prune() => return,
+            };
+            let end = match opened {
                 Ok(connected) => self.carry(link, connected).await,
                 Err(end) => end,
             };
@@ -257,7 +264,7 @@ impl Wire {
         // The first one at once: it confirms the greeting.
         let mut beat = pin!(sleep(Duration::ZERO));
         // Of the time in which this process ran: one that was stopped reads what has come before it gives up.
-        let mut nap = pin!(sleep(patience / NAPS));
+        let mut nap = pin!(sleep(patience));
         let (mut quiet, mut unflushed) = (0, false);
         let mut sweep = pin!(sleep(SWEEP));
         loop {
@@ -302,12 +309,21 @@ impl Wire {
                     let op = if link.holds() { Op::Multi(vec![Op::Check { path, version: -1 }]) } else { Op::Sync { path } };
                     link.pipe.say(op);
                     beat.set(sleep(ttl / BEATS));
+                    if quiet == 0 {
+                        nap.set(sleep(patience / NAPS));
+                    }
                 }
                 () = &mut sweep, if !self.watches.is_empty() => {
                     self.sweep(&link.pipe);
                     sweep.set(sleep(SWEEP));
                 }
-                () = &mut nap, if link.pipe.next().is_some() => {
+                // Whoever asks writes by himself, and nobody tells it here.
+                () = &mut nap => {
+                    if link.pipe.next().is_none() {
+                        quiet = 0;
+                        nap.set(sleep(patience));
+                        continue;
+                    }
                     nap.set(sleep(patience / NAPS));
                     quiet += 1;
                     if quiet > NAPS {

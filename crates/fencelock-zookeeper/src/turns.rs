@@ -22,19 +22,46 @@ const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_millis(250);
 
 /// How far an attempt has come.
-pub(crate) enum Came {
-    Ended(Outcome),
-    /// It has a place in the queue.
-    Waits(Box<Place>, Turn),
+type Begun = (Box<Place>, std::result::Result<Turn, Fault>);
+/// Claims, once, on the caller's task: most have what they want then. `None`: there is no session, or it is begun already.
+///
+/// *Invariant:* nothing in it has a timer, for the runtime that it was begun on may be gone when it goes on.
+pub(crate) async fn begin(shared: &Shared, request: &Request) -> Option<Begun> {
+    let session = shared.link.now()?;
+    if shared.found(request.hold()).is_some() {
+        return None;
+    }
+    let mut place = Box::new(shared.place(request, session));
+    let turn = once(shared, request, &mut place).await;
+    Some((place, turn))
 }
-/// Claims.
-pub(crate) async fn come(shared: &Shared, request: &Request) -> Result<Came> {
+/// Its end, if this is one: a wait is none, nor what is to be tried again.
+pub(crate) async fn ended(
+    shared: &Shared,
+    request: &Request,
+    begun: Option<Begun>,
+) -> std::result::Result<Result<Outcome>, Option<Begun>> {
+    match begun {
+        Some((mut place, Ok(turn))) if !(request.wait() && matches!(turn, Turn::Waits { .. })) => {
+            Ok(end(shared, request, &mut place, turn, None).await)
+        }
+        begun => Err(begun),
+    }
+}
+/// From there on, until its end.
+pub(crate) async fn go_on(shared: Arc<Shared>, request: Request, begun: Option<Begun>) -> Result<Outcome> {
     let told = |fault: Fault| shared.link.tell("lock", &fault);
-    let session = shared.link.session(request.stopped()).await.map_err(told)?;
-    let mut place = shared.found(request.hold()).unwrap_or_else(|| shared.place(request, session));
-    let turn = match enter(shared, request, &mut place, BootClock.now() + CONNECT_TIMEOUT).await {
+    let (mut place, turn) = match begun {
+        Some((place, turn)) => (place, Some(turn)),
+        None => {
+            let session = shared.link.session(request.stopped()).await.map_err(told)?;
+            let place = shared.found(request.hold()).unwrap_or_else(|| shared.place(&request, session));
+            (Box::new(place), None)
+        }
+    };
+    let turn = match enter(&shared, &request, &mut place, turn, BootClock.now() + CONNECT_TIMEOUT).await {
         Ok(turn) => turn,
-        Err(Fault::SessionOver) => return Ok(Came::Ended(displaced(shared, &place))),
+        Err(Fault::SessionOver) => return Ok(displaced(&shared, &place)),
         Err(fault) if fault.may_pass() => return Err(told(fault)),
         Err(fault) => {
             shared.nothing_of(&mut place).await.map_err(told)?;
@@ -42,10 +69,9 @@ pub(crate) async fn come(shared: &Shared, request: &Request) -> Result<Came> {
         }
     };
     if request.wait() && matches!(turn, Turn::Waits { .. }) {
-        return Ok(Came::Waits(Box::new(place), turn));
+        return wait(shared, request, place, turn).await;
     }
-    let ended = end(shared, request, &mut place, turn, None).await?;
-    Ok(Came::Ended(ended))
+    end(&shared, &request, &mut place, turn, None).await
 }
 /// Anything but a wait.
 async fn end(
@@ -83,12 +109,7 @@ async fn end(
     }
 }
 /// Waits until it is its turn.
-pub(crate) async fn wait(
-    shared: Arc<Shared>,
-    request: Request,
-    mut place: Box<Place>,
-    mut turn: Turn,
-) -> Result<Outcome> {
+async fn wait(shared: Arc<Shared>, request: Request, mut place: Box<Place>, mut turn: Turn) -> Result<Outcome> {
     let told = |fault: Fault| shared.link.tell("lock", &fault);
     let (mut pause, mut queued, mut known) = (LEAST, None::<Busy>, None::<Known>);
     loop {
@@ -157,24 +178,31 @@ pub(crate) async fn wait(
     }
 }
 /// A place in the queue, or what is known of the one that it has.
+async fn once(shared: &Shared, request: &Request, place: &mut Place) -> std::result::Result<Turn, Fault> {
+    if place.nodes().next().is_some() {
+        return shared.look(place, true).await;
+    }
+    if !request.wait() {
+        // Who does not wait looks first: most who are refused leave no trace.
+        match shared.peek(place).await {
+            Ok(Turn::Granted(_)) => {}
+            refused => return refused,
+        }
+    }
+    shared.enter(place).await
+}
 async fn enter(
     shared: &Shared,
     request: &Request,
     place: &mut Place,
+    mut begun: Option<std::result::Result<Turn, Fault>>,
     limit: fencelock_core::Moment,
 ) -> std::result::Result<Turn, Fault> {
     let mut pause = LEAST;
     loop {
-        let turn = if place.nodes().next().is_some() {
-            shared.look(place, true).await
-        } else if request.wait() {
-            shared.enter(place).await
-        } else {
-            // Who does not wait looks first: most who are refused leave no trace.
-            match shared.peek(place).await {
-                Ok(Turn::Granted(_)) => shared.enter(place).await,
-                refused => refused,
-            }
+        let turn = match begun.take() {
+            Some(turn) => turn,
+            None => once(shared, request, place).await,
         };
         let fault = match turn {
             Err(fault) if fault.may_pass() && fault != Fault::SessionOver => fault,
