@@ -1,4 +1,6 @@
 //! A member is cut off from the others: whoever holds a lock by it is told the loss before the next one is granted it (SAFETY E6).
+//!
+//! Planted to see them go red: reads that are answered as signs of life.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
