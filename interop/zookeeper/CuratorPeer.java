@@ -8,6 +8,7 @@
 //   rounds KIND PATH N FILE [PERMITS/MAX]        ok N MICROS | error TEXT
 //   leader PATH ID, latch PATH ID                ok HANDLE NODE | busy | error TEXT
 //   release HANDLE                               ok | error TEXT
+//   handoff PATH CLIENTS HOLDS                   ok P50_MICROS P99_MICROS, warm, of clients of their own in this process
 //   participants KIND PATH                       ok A|B|C, in the order of the queue for the locks
 //   revoke NODE_PATH, state, quit                ok | ok STATE | ok
 //
@@ -33,6 +34,7 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.locks.LockSupport;
 import java.util.stream.Collectors;
@@ -70,6 +72,7 @@ public final class CuratorPeer {
 
     private record Held(Claim claim, ExecutorService thread) {}
 
+    private final String[] args;
     private final CuratorFramework client;
     private final Map<String, Held> held = new HashMap<>();
     private volatile ConnectionState state;
@@ -92,6 +95,13 @@ public final class CuratorPeer {
     }
 
     private CuratorPeer(String[] args) {
+        this.args = args;
+        client = connect(args);
+        client.getConnectionStateListenable().addListener((ignored, now) -> state = now);
+        client.start();
+    }
+
+    private static CuratorFramework connect(String[] args) {
         int timeout = Integer.parseInt(args[1]);
         CuratorFrameworkFactory.Builder builder = CuratorFrameworkFactory.builder()
                 .connectString(args[0])
@@ -113,9 +123,7 @@ public final class CuratorPeer {
                 }
             });
         }
-        client = builder.build();
-        client.getConnectionStateListenable().addListener((ignored, now) -> state = now);
-        client.start();
+        return builder.build();
     }
 
     private String answer(String[] words) {
@@ -126,6 +134,7 @@ public final class CuratorPeer {
                 case "leader" -> acquire(new Leader(words[1], words[2]), LONGEST_MS);
                 case "latch" -> acquire(new Latch(words[1], words[2]), LONGEST_MS);
                 case "release" -> release(words[1]);
+                case "handoff" -> handoff(words[1], Integer.parseInt(words[2]), Integer.parseInt(words[3]));
                 case "participants" -> ("ok " + String.join("|", participants(words[1], words[2])).replace('\n', ' ')).strip();
                 case "revoke" -> {
                     Revoker.attemptRevoke(client, words[1]);
@@ -205,6 +214,58 @@ public final class CuratorPeer {
             }).get();
         } finally {
             thread.shutdown();
+        }
+    }
+
+    /** From the call of release until another one has the lock, of those who waited meanwhile. Each holds for 20 to 40 ms. */
+    private String handoff(String path, int clients, int holds) throws Exception {
+        List<CuratorFramework> all = new ArrayList<>();
+        try {
+            for (int n = 0; n < clients; n++) {
+                all.add(connect(args));
+                all.get(n).start();
+                all.get(n).blockUntilConnected();
+            }
+            contend(all, path, holds); // Until it is warm.
+            List<long[]> spans = contend(all, path, holds);
+            spans.sort((a, b) -> Long.compare(a[1], b[1]));
+            List<Long> times = new ArrayList<>();
+            for (int n = 1; n < spans.size(); n++) {
+                long released = spans.get(n - 1)[2];
+                if (spans.get(n)[0] < released) times.add(spans.get(n)[1] - released);
+            }
+            times.sort(null);
+            return "ok " + times.get(times.size() / 2) / 1000 + " " + times.get(times.size() * 99 / 100) / 1000;
+        } finally {
+            all.forEach(CuratorFramework::close);
+        }
+    }
+
+    /** When each was asked for, got and given back. */
+    private static List<long[]> contend(List<CuratorFramework> all, String path, int holds) throws Exception {
+        ExecutorService threads = Executors.newFixedThreadPool(all.size());
+        try {
+            List<Callable<List<long[]>>> work = new ArrayList<>();
+            for (CuratorFramework each : all) {
+                work.add(() -> {
+                    InterProcessMutex lock = new InterProcessMutex(each, path);
+                    List<long[]> spans = new ArrayList<>();
+                    for (int n = 0; n < holds / all.size(); n++) {
+                        long asked = System.nanoTime();
+                        lock.acquire();
+                        long got = System.nanoTime();
+                        Thread.sleep(ThreadLocalRandom.current().nextInt(20, 40));
+                        spans.add(new long[] {asked, got, System.nanoTime()});
+                        lock.release();
+                    }
+                    return spans;
+                });
+            }
+            List<long[]> spans = new ArrayList<>();
+            for (var done : threads.invokeAll(work)) spans.addAll(done.get());
+            return spans;
+        } finally {
+            threads.shutdown();
         }
     }
 

@@ -1,8 +1,8 @@
 //! How long a hand-over takes between processes, from the call of `release` until another one has the lock: ours and the bare driver
-//! (release, one word of a watch, one read), one after the other in one run. Each holds for 20 to 40 ms.
+//! (release, one word of a watch, one read), and Curator's, one after the other in one run. Each holds for 20 to 40 ms.
 #![allow(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
 use fencelock_core::{BootClock, Client, Clock};
-use fencelock_testkit::ZooKeeper;
+use fencelock_testkit::{Peer, ZooKeeper};
 use fencelock_zookeeper::{ZooKeeperEngine, raw::Raw};
 use std::{
     process::{Command, Stdio},
@@ -32,6 +32,16 @@ fn main() {
             ours.1,
             bare.1,
             if ratio <= 1.5 { "ok" } else { "MISSED" }
+        );
+        let curator = curators(processes);
+        let ratio = ours.0.as_secs_f64() / curator.0.as_secs_f64();
+        println!(
+            "MEASURED | hand-over between {processes} processes on zookeeper, p50, to warm Curator's of as many clients | {ratio:.2} ({:.2?} to {:.2?}; p99 {:.2?} to {:.2?}) | <= 1 | {}",
+            ours.0,
+            curator.0,
+            ours.1,
+            curator.1,
+            if ratio <= 1.0 { "ok" } else { "MISSED" }
         );
     }
 }
@@ -69,6 +79,15 @@ fn handed(kind: &str, processes: usize) -> (Duration, Duration) {
     times.sort_unstable();
     let at = |p: usize| Duration::from_nanos(times[(times.len() * p).div_ceil(100).max(1) - 1]);
     (at(50), at(99))
+}
+
+/// Of clients of Curator's, of one process that has done it once before.
+fn curators(clients: usize) -> (Duration, Duration) {
+    let zk = ZooKeeper::start();
+    let mut curator = Peer::curator(&zk, None);
+    let answer = curator.ask(&format!("handoff /fencelock/handoff {clients} {HOLDS}"));
+    let mut micros = answer.strip_prefix("ok ").unwrap_or_else(|| panic!("{answer}")).split(' ');
+    [(); 2].map(|()| Duration::from_micros(micros.next().unwrap().parse().unwrap())).into()
 }
 
 fn worker(kind: &str, url: &str, holds: usize) {
