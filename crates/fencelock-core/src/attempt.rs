@@ -27,10 +27,10 @@ use tokio::sync::oneshot;
 
 /// How long the reply in flight is waited for when nobody wants the attempt any more: an engine that does not answer keeps
 /// neither a caller whose patience is over nor those who wait behind him.
-const LAST_REPLY: Duration = Duration::from_secs(1);
+pub(crate) const LAST_REPLY: Duration = Duration::from_secs(1);
 
 /// How long an attempt that does not wait is ready to hear nothing (SAFETY E8).
-const ANSWER: Duration = Duration::from_secs(6);
+pub(crate) const ANSWER: Duration = Duration::from_secs(6);
 
 /// Got it, or who is in the way: trouble is the outer `Result`, this is an answer. `.ok()` makes an `Option` of it, `?` an
 /// error that names the holder.
@@ -226,7 +226,7 @@ impl<A> fmt::Debug for Acquire<A> {
 }
 
 /// What the engine cannot do is refused before any byte is sent.
-fn check(core: &Core, request: &Request) -> Result<()> {
+pub(crate) fn check(core: &Core, request: &Request) -> Result<()> {
     let info = core.engine().info();
     let can = &info.capabilities;
     let refuse = |what: String, way_out: String| {
@@ -270,22 +270,22 @@ fn check(core: &Core, request: &Request) -> Result<()> {
 }
 
 /// Armed from before the first byte until nothing is left that a guard does not own.
-struct Undo<'a> {
+pub(crate) struct Undo<'a> {
     core: &'a Core,
     request: &'a Request,
     armed: bool,
 }
 impl<'a> Undo<'a> {
-    fn arm(core: &'a Core, request: &'a Request) -> Self {
+    pub(crate) fn arm(core: &'a Core, request: &'a Request) -> Self {
         core.keeper().losses.expect(request);
         Self { core, request, armed: true }
     }
     /// A guard owns the hold now.
-    fn hand_over(mut self) {
+    pub(crate) fn hand_over(mut self) {
         self.armed = false;
     }
     /// The engine has answered that nothing is left.
-    fn nothing_left(mut self) {
+    pub(crate) fn nothing_left(mut self) {
         self.core.keeper().losses.forget(self.request.hold());
         self.request.settle();
         self.armed = false;
@@ -342,7 +342,7 @@ async fn attempt(core: Arc<Core>, request: Request, patience: Option<Duration>, 
     };
     told(&core, &request, answer)
 }
-fn told(core: &Core, request: &Request, answer: Answer) -> Answer {
+pub(crate) fn told(core: &Core, request: &Request, answer: Answer) -> Answer {
     match answer {
         Ok(Err(_)) | Err(_) if core.is_closed() => Err(Error::closed("lock")),
         Ok(Err(busy)) => Ok(Err(busy.of(request.name()))),
@@ -492,12 +492,12 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
         }
     }
 }
-fn mute(core: &Core, request: &Request) -> Error {
+pub(crate) fn mute(core: &Core, request: &Request) -> Error {
     let mute = Error::new(ErrorKind::Unreachable, "lock", "the engine does not answer");
     mute.with("name", request.name()).with("engine", &core.engine().info().endpoint)
 }
 /// From a grant to a hold with its timers set.
-async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Result<Held, LossReason>> {
+pub(crate) async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> Result<Result<Held, LossReason>> {
     let (keeper, info) = (core.keeper(), core.engine().info());
     let since = match grant.lease {
         Lease::Own { sent_at } => Since::Own(AtomicU64::new(sent_at.as_nanos())),

@@ -4,8 +4,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     keeper::Reports,
     types::{
-        Conflict, EngineInfo, Grant, HoldId, Listing, Name, Outcome, Page, Released, Renewed, Request, Status, Token,
-        Version, Versioned,
+        Conflict, EngineInfo, Grant, HoldId, Listing, Name, Outcome, Page, Released, Renewed, Request, Status,
+        Together, Token, Version, Versioned,
     },
     watched::Watched,
 };
@@ -26,6 +26,7 @@ use std::{
 #[allow(missing_docs)] // each is named after the method
 pub enum Operation {
     Acquire,
+    AcquireAll,
     CompareExchange,
     Exchange,
     ForceRelease,
@@ -218,6 +219,9 @@ impl Engine for Chaos {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.pass(Operation::Acquire, || self.inner.acquire(request)).await
+    }
+    async fn acquire_all(&self, requests: &[Request]) -> Result<Together> {
+        self.pass(Operation::AcquireAll, || self.inner.acquire_all(requests)).await
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         self.pass(Operation::Withdraw, || self.inner.withdraw(request)).await

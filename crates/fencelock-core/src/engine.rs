@@ -3,8 +3,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     keeper::Reports,
     types::{
-        Conflict, EngineInfo, Grant, HoldId, Listing, Name, Outcome, Page, Released, Renewed, Request, Status, Token,
-        Version, Versioned,
+        Conflict, EngineInfo, Grant, HoldId, Listing, Name, Outcome, Page, Released, Renewed, Request, Status,
+        Together, Token, Version, Versioned,
     },
 };
 use async_trait::async_trait;
@@ -26,6 +26,13 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// are not starved. A name that is another kind, alive, is [`Request::other_kind`]; a stored size of a semaphore that is not
     /// the request's is [`Request::other_capacity`]. The first request for permits of a name stores the size.
     async fn acquire(&self, request: &Request) -> Result<Outcome>;
+    /// Claims all of these, of which none waits and no two have the same name, in one step of the store: all or none, with nobody
+    /// who sees a part of them (SAFETY E1). Errors leave the outcome open: core withdraws each.
+    ///
+    /// This one cannot: then core takes one after the other.
+    async fn acquire_all(&self, _requests: &[Request]) -> Result<Together> {
+        Ok(Together::Apart)
+    }
     /// Afterwards neither a grant nor a queue place of `request.hold()` exists. Idempotent. Core alone calls it.
     async fn withdraw(&self, request: &Request) -> Result<()>;
     /// One answer per grant, same order. Each ends no sooner than its own `ttl` from now; none ends sooner than before.

@@ -22,6 +22,7 @@ mod pauses;
 mod shared_guard;
 pub mod testing;
 mod ticket;
+mod together;
 mod turns;
 mod types;
 pub mod url;
@@ -44,5 +45,5 @@ pub use ticket::Ticket;
 pub use types::{
     Busy, Capabilities, Claim, Conflict, EngineId, EngineInfo, Event, Fencing, Grant, HoldId, Holder, Identity, Kind,
     Lease, Listing, LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status,
-    TakenAway, Token, UnknownKind, Version, Versioned, Waiter, Waiting,
+    TakenAway, Together, Token, UnknownKind, Version, Versioned, Waiter, Waiting,
 };

@@ -2,7 +2,7 @@
 use async_trait::async_trait;
 use fencelock_core::{
     Cells, Conflict, Engine, EngineInfo, Error, ErrorKind, Gate, Grant, HoldId, Listing, Name, Outcome, Page, Released,
-    Renewed, Reports, Request, Result, Status, Token, Version, Versioned,
+    Renewed, Reports, Request, Result, Status, Together, Token, Version, Versioned,
 };
 use std::{
     os::fd::OwnedFd,
@@ -67,6 +67,9 @@ impl Engine for Line {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.call(self.inner.acquire(request)).await
+    }
+    async fn acquire_all(&self, requests: &[Request]) -> Result<Together> {
+        self.call(self.inner.acquire_all(requests)).await
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         self.call(self.inner.withdraw(request)).await

@@ -2,12 +2,15 @@
 use super::{Mutex, Options};
 use crate::{
     attempt::Try,
+    client::Core,
     clock::Moment,
     error::{Error, ErrorKind, Result},
     guard::Held,
+    pauses::Pauses,
+    together::{Got, together},
     types::{Busy, Claim, EngineId, Kind, LossReason, Name, Token},
 };
-use std::{collections::HashSet, fmt, future::poll_fn, pin::pin, task::Poll, time::Duration};
+use std::{collections::HashSet, fmt, future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 /// One lock of a [`MultiLock`]: a mutex, a side of a read-write lock, some permits of a semaphore.
 #[derive(Clone, Debug)]
@@ -32,7 +35,10 @@ impl From<&Mutex> for Member {
     }
 }
 
-/// All of several locks, or none of them: of one client or of several, also on different engines. They are taken one after the
+/// All of several locks, or none of them: of one client or of several, also on different engines.
+///
+/// Where the engine can (etcd), locks of one client are taken in one step of the store, so nobody holds one while another is
+/// taken; after [three attempts](Self::lock) that found somebody in the way, and everywhere else, they are taken one after the
 /// other in an order that everybody shares (SAFETY K3), so that no two such locks wait for each other.
 ///
 /// ```
@@ -56,7 +62,8 @@ impl MultiLock {
     pub fn new<M: Into<Member>>(members: impl IntoIterator<Item = M>) -> Self {
         Self(members.into_iter().map(Into::into).collect())
     }
-    /// Waits until it has all of them. While it waits for one it holds those before it.
+    /// Waits until it has all of them. All at once is tried three times, within 15 ms; then it queues for one after the other, and
+    /// while it waits for one it holds those before it.
     ///
     /// # Errors
     /// `InvalidConfig`: no members, or one twice. Else as each member's own.
@@ -89,6 +96,9 @@ impl MultiLock {
     }
     async fn all(&self, patience: Patience) -> Result<Try<MultiGuard>> {
         let members = self.sorted()?;
+        if let Some(answer) = at_once(&members, patience).await? {
+            return Ok(answer);
+        }
         loop {
             let mut held = Vec::with_capacity(members.len());
             let mut busy = None;
@@ -140,6 +150,9 @@ impl MultiLock {
         Ok(placed.into_iter().map(|(_, member)| member).collect())
     }
 }
+/// So often all at once is tried.
+const TRIES: u32 = 3;
+
 /// How long all members together may take.
 #[derive(Clone, Copy)]
 enum Patience {
@@ -158,6 +171,12 @@ impl Patience {
             }
         }
     }
+    fn left(self, core: &Core) -> Duration {
+        match self {
+            Self::Endless | Self::None => Duration::MAX,
+            Self::Until(end) => core.keeper().clock.now().until(end),
+        }
+    }
     fn is_over(self, members: &[&Member]) -> bool {
         let now = || members.first().map_or(Moment::FAR, |member| member.0.core.keeper().clock.now());
         match self {
@@ -166,6 +185,35 @@ impl Patience {
             Self::Until(end) => now() >= end,
         }
     }
+}
+/// All in one step of their engine (SAFETY E1). `None`: they are to be taken one after the other, by the way that says what is
+/// wrong with one of them, and that queues.
+async fn at_once(members: &[&Member], patience: Patience) -> Result<Option<Try<MultiGuard>>> {
+    let core = &members[0].0.core;
+    let of_one = members.iter().all(|Member(options, _)| Arc::ptr_eq(&options.core, core) && options.owner.is_none());
+    if members.len() == 1 || !of_one {
+        return Ok(None);
+    }
+    let mut pauses = Pauses::short();
+    for _ in 0..TRIES {
+        let requests = members.iter().map(|Member(options, claim)| options.request(*claim, false));
+        let (requests, here) = (requests.collect::<Result<Vec<_>>>()?, core.clone());
+        let left = patience.left(core);
+        match core.on_runtime(async move { together(&here, &requests, left).await }).await {
+            Ok(Got::All(all)) => {
+                let members = all.into_iter().map(Held::hand_out).collect();
+                return Ok(Some(Ok(MultiGuard { members })));
+            }
+            Ok(Got::Apart) => return Ok(None),
+            Ok(Got::Busy(busy)) if patience.is_over(members) => return Ok(Some(Err(busy))),
+            Ok(Got::Busy(_)) => {}
+            // The keeper takes them back. Who waits survives what is lost on the way.
+            Err(e) if e.is_temporary() && !patience.is_over(members) => return Ok(None),
+            Err(e) => return Err(e),
+        }
+        core.pause(pauses.next()).await;
+    }
+    Ok(None)
 }
 /// Gives back what nobody had, for a moment; the keepers go on with the rest.
 async fn roll_back(members: Vec<Held>, any: &Member) {

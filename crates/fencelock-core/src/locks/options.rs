@@ -36,7 +36,7 @@ impl Options {
     pub(crate) fn name(&self) -> Result<Name> {
         self.name.clone().or_else(Name::new)
     }
-    fn request(&self, claim: Claim, wait: bool) -> Result<Request> {
+    pub(crate) fn request(&self, claim: Claim, wait: bool) -> Result<Request> {
         let name = self.name()?;
         if self.twice {
             let both = Error::new(ErrorKind::InvalidConfig, "lock", "it has a ttl and a fixed lease");

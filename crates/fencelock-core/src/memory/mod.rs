@@ -4,6 +4,7 @@ mod cells;
 mod link;
 mod pushes;
 mod server;
+mod together;
 
 pub use link::Link;
 pub use server::{MemoryServer, Snapshot};
@@ -16,8 +17,8 @@ use crate::{
     mutants::{Mutant, lives},
     types::{
         Capabilities, Conflict, EngineInfo, Event, Fencing, Grant, HoldId, Identity, Kind, Lease, Listing, LossReason,
-        Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status, TakenAway, Token, Version,
-        Versioned, Waiting,
+        Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status, TakenAway, Together, Token,
+        Version, Versioned, Waiting,
     },
     watched::Watched,
 };
@@ -31,6 +32,7 @@ use std::{
     },
     time::Duration,
 };
+use together::All;
 use tokio::sync::{Mutex, mpsc, oneshot};
 
 /// A queued attempt gives a sign of life this often; with a short ttl oftener, or the grant that it was handed would be over before it
@@ -317,6 +319,30 @@ impl Engine for MemoryEngine {
                 Err(e) => return Err(e),
             }
         }
+    }
+    async fn acquire_all(&self, requests: &[Request]) -> Result<Together> {
+        let sent_at = self.clock.now();
+        let session = tokio::select! {
+            biased;
+            session = self.session() => session,
+            () = requests[0].stopped() => return Ok(Together::Apart),
+        };
+        let mut ends = Moment::FAR;
+        let mut claims = Vec::with_capacity(requests.len());
+        for request in requests {
+            let Some(end) = self.open(request, sent_at) else { return Ok(Together::Apart) };
+            ends = ends.min(end);
+            claims.push((request.name().clone(), self.claimant(request, session)));
+        }
+        Ok(match self.call(move |state, now| state.enter_all(claims, ends, now)).await? {
+            All::Granted(tokens) => {
+                let lease = session.map_or(Lease::Own { sent_at }, Lease::Session);
+                let grants = requests.iter().zip(tokens).map(|(request, token)| self.grant(request, token, lease));
+                Together::Granted(grants.collect())
+            }
+            All::Busy(n, busy) => Together::Busy(n, busy),
+            All::Apart => Together::Apart,
+        })
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         let (name, hold) = (request.name().clone(), request.hold());

@@ -62,9 +62,9 @@ impl Wall {
 pub(super) struct Record {
     pub(super) kind: Option<Kind>,
     /// Of a semaphore. Kept while nobody holds it, too (SAFETY K4).
-    capacity: Option<u32>,
-    holders: Vec<Holding>,
-    queue: VecDeque<Waiting>,
+    pub(super) capacity: Option<u32>,
+    pub(super) holders: Vec<Holding>,
+    pub(super) queue: VecDeque<Waiting>,
     pub(super) cell: Cell,
     pub(super) fence: i64,
     /// Told after every change of holders.
@@ -74,8 +74,8 @@ pub(super) struct Record {
 #[derive(Clone, Debug)]
 pub struct Snapshot(Records);
 #[derive(Clone, Debug)]
-struct Holding {
-    who: Claimant,
+pub(super) struct Holding {
+    pub(super) who: Claimant,
     token: Token,
     since: Moment,
     until: Moment,
@@ -83,7 +83,7 @@ struct Holding {
     confirmed: bool,
 }
 #[derive(Clone, Debug)]
-struct Waiting {
+pub(super) struct Waiting {
     who: Claimant,
     since: Moment,
     alive: Moment,
@@ -228,7 +228,7 @@ impl Holding {
     }
 }
 impl Record {
-    fn fits(&self, claim: Claim) -> bool {
+    pub(super) fn fits(&self, claim: Claim) -> bool {
         let claim = self.capacity.map_or(claim, |size| claim.of_capacity(size));
         claim.fits(self.holders.iter().map(|holding| holding.who.claim))
     }
@@ -298,7 +298,7 @@ impl Record {
     fn first(&self, now: Moment, sessions: &HashMap<SessionId, Moment>) -> Option<Holder> {
         self.holders.first().map(|holding| holding.holder(now, sessions))
     }
-    fn busy(&self, now: Moment, sessions: &HashMap<SessionId, Moment>, ahead: Option<usize>) -> Busy {
+    pub(super) fn busy(&self, now: Moment, sessions: &HashMap<SessionId, Moment>, ahead: Option<usize>) -> Busy {
         Busy::new(self.first(now, sessions), ahead.and_then(|n| u32::try_from(n).ok()))
     }
     fn ends(&self, now: Moment, sessions: &HashMap<SessionId, Moment>) -> Moment {

@@ -81,6 +81,17 @@ pub enum Outcome {
     Displaced,
 }
 
+/// What became of several attempts that were asked for in one step.
+#[derive(Clone, Debug)]
+pub enum Together {
+    /// All hold, in the order of their requests.
+    Granted(Vec<Grant>),
+    /// Somebody is in the way of the n-th. Nothing is held.
+    Busy(usize, Busy),
+    /// This engine cannot, or not these. Nothing is held: one after the other.
+    Apart,
+}
+
 /// Answer to a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Renewed {

@@ -10,7 +10,7 @@ mod status;
 pub use capabilities::{Capabilities, EngineInfo, Fencing, Ordering, TakenAway, Waiting};
 pub use cell::{Conflict, Version, Versioned};
 pub use claim::{Claim, Kind, UnknownKind};
-pub use grant::{Event, Grant, Lease, LossReason, Outcome, Released, Renewed, SessionId, Token};
+pub use grant::{Event, Grant, Lease, LossReason, Outcome, Released, Renewed, SessionId, Together, Token};
 pub use name::{EngineId, HoldId, Identity, Name};
 pub(crate) use name::{Minter, Spread};
 pub use request::Request;
