@@ -418,33 +418,29 @@ impl Shared {
 pub(crate) fn claim_of(keys: &Keys, place: &Place, queue: bool, shelf: i64) -> Txn {
     let Place { name, claim, spot, lease, .. } = place;
     let (epoch, whos) = (keys.epoch(lease.id), keys.whos(name));
-    let write = |holds: bool| {
-        let own = spot.keys.iter().map(|key| put(key, place.note.as_bytes().to_vec(), lease.id));
-        own.chain([put(&spot.who, place.record(holds), lease.id)]).collect::<Vec<_>>()
-    };
     let look = [first_under(&spot.room), first_under(&whos)];
     let last = match claim {
         Claim::Permits { .. } => names_under(&spot.room),
         _ => last_under(&spot.before),
     };
     // The reads come before the writes, so they tell of others only.
-    let queued = if queue { write(false) } else { Vec::new() };
+    let queued = if queue { place.written(false) } else { Vec::new() };
     let behind = look.iter().cloned().chain([last]).chain(queued).collect();
     let then = match claim {
         Claim::Permits { of, .. } => {
             let size = keys.size(name);
             let of = of.to_string().into_bytes();
-            let held = nested(choose(vec![none_under(&spot.room)], write(true), behind));
+            let held = nested(choose(vec![none_under(&spot.room)], place.written(true), behind));
             // The first one stores it (SAFETY K4).
             let stored = put(&size, of.clone(), shelf);
             let new = choose(
                 vec![created(&size, 0), none_under(&spot.room)],
-                write(true).into_iter().chain([stored]).collect(),
+                place.written(true).into_iter().chain([stored]).collect(),
                 look.iter().cloned().chain([get(&size)]).collect(),
             );
             nested(choose(vec![has_value(&size, of)], vec![held, get(&size)], vec![nested(new)]))
         }
-        _ => nested(choose(vec![none_under(&spot.before)], write(true), behind)),
+        _ => nested(choose(vec![none_under(&spot.before)], place.written(true), behind)),
     };
     let others = KINDS.into_iter().filter(|kind| *kind != claim.kind());
     let mut asks = vec![modified(&epoch, lease.epoch), created(&spot.keys[0], 0)];
@@ -463,6 +459,11 @@ pub(crate) fn leave_of(place: &Place, look: Vec<Step>, and: &[Step]) -> Txn {
     )
 }
 impl Place {
+    /// What it writes when it comes.
+    pub(crate) fn written(&self, holds: bool) -> Vec<Step> {
+        let own = self.spot.keys.iter().map(|key| put(key, self.note.as_bytes().to_vec(), self.lease.id));
+        own.chain([put(&self.spot.who, self.record(holds), self.lease.id)]).collect()
+    }
     fn record(&self, holds: bool) -> Vec<u8> {
         Record { holds, ..self.who.clone() }.write()
     }

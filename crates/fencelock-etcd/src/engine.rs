@@ -10,6 +10,7 @@ use crate::{
     list::list,
     shared::Shared,
     shelf::Resized,
+    together::All,
     turns::Turned,
     watch::{self, Watches},
     wire::{
@@ -22,7 +23,7 @@ use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Capabilities, Cells, Claim, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind,
     Fencing, Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed,
-    Reports, Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
+    Reports, Request, Result, Status, TakenAway, Together, Token, Version, Versioned, Waiting,
 };
 use std::{fmt, future::pending, sync::Arc, time::Duration};
 use tokio::{
@@ -340,6 +341,36 @@ impl Engine for EtcdEngine {
                 },
             }
         }
+    }
+    async fn acquire_all(&self, requests: &[Request]) -> Result<Together> {
+        let told = self.told("lock");
+        let conn = self.link().soon(requests[0].stopped()).await.map_err(&told)?;
+        let mut places = Vec::with_capacity(requests.len());
+        for request in requests {
+            match self.place(request).await.map_err(&told)? {
+                Some(place) => places.push(place),
+                None => break,
+            }
+        }
+        let all = places.len() == requests.len()
+            && requests.iter().all(|request| request.open(BootClock.now(), PATIENCE).is_some());
+        let got = if all { self.shared.enter_all(&conn, &places).await } else { Ok(All::Apart) };
+        let got = match got {
+            Ok(All::Granted { token }) => {
+                let each =
+                    requests.iter().zip(&places).map(|(request, place)| self.shared.granted(request, place, token));
+                let grants = each.collect::<Option<_>>().ok_or_else(|| told(Fault::Answer))?;
+                return Ok(Together::Granted(grants));
+            }
+            Ok(All::Busy(n, busy)) => Together::Busy(n, busy),
+            Ok(All::Apart) => Together::Apart,
+            Err(fault) => {
+                places.iter().for_each(|place| self.shared.haunt(place));
+                return Err(told(fault));
+            }
+        };
+        places.iter().for_each(|place| self.shared.forget(place));
+        Ok(got)
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         let Some(place) = self.shared.found(request.hold()) else { return Ok(()) };

@@ -49,6 +49,10 @@ impl Fault {
     pub(crate) fn is_denied(&self) -> bool {
         matches!(self, Self::Status(status) if status.code() == Code::PermissionDenied)
     }
+    /// More comparisons or steps than this member takes in one transaction: it had no effect.
+    pub(crate) fn is_too_many(&self) -> bool {
+        self.says("too many operations")
+    }
     /// A lease of this number is there.
     pub(crate) fn is_there_already(&self) -> bool {
         self.says("lease already exists")

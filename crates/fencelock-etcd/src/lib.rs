@@ -15,6 +15,7 @@ pub mod raw;
 mod shared;
 mod shelf;
 mod status;
+mod together;
 mod turns;
 mod watch;
 mod wire;

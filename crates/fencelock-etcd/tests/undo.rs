@@ -6,7 +6,7 @@
 mod common;
 use common::*;
 use fencelock_conformance::proxy::{Proxy, Trouble, bytes};
-use fencelock_core::Client;
+use fencelock_core::{Client, MultiLock};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::{
     Etcd,
@@ -83,7 +83,7 @@ async fn no_orphan_outlives_its_attempt() {
             .map(|i| {
                 let name = format!("undo{}", i % (BATCH / 5));
                 let (client, patience) = (client.clone(), Duration::from_micros(dice(&seed) % 60_000));
-                let (kind, gives_back) = ((batch + i) % 5, dice(&seed).is_multiple_of(2));
+                let (kind, gives_back) = ((batch + i) % 6, dice(&seed).is_multiple_of(2));
                 tokio::spawn(async move {
                     let attempt = async {
                         Ok::<_, fencelock_core::Error>(match kind {
@@ -91,6 +91,11 @@ async fn no_orphan_outlives_its_attempt() {
                             2 => Some(client.rw_lock(format!("{name}-rw")).write().await?),
                             3 => {
                                 drop(client.rw_lock(format!("{name}-rw")).read().await?);
+                                None
+                            }
+                            4 => {
+                                let both = [client.mutex(&name), client.mutex(format!("{name}-too"))];
+                                drop(MultiLock::new(both).lock().await?);
                                 None
                             }
                             _ => {
@@ -139,8 +144,17 @@ async fn a_claim_that_arrives_after_its_undo_writes_nothing() {
         stalled.silent(true);
         let tasks: Vec<_> = (0..each)
             .map(|i| {
-                let lock = client.mutex(format!("late-{round}-{i}"));
-                tokio::spawn(async move { tokio::time::timeout(SEC / 10, lock.lock()).await.is_ok() })
+                let name = |part: &str| client.mutex(format!("late-{round}-{i}{part}"));
+                let (lock, both) = (name(""), (i % 4 == 0).then(|| MultiLock::new([name(""), name("-too")])));
+                tokio::spawn(async move {
+                    let attempt = async {
+                        match both {
+                            Some(both) => drop(both.lock().await),
+                            None => drop(lock.lock().await),
+                        }
+                    };
+                    tokio::time::timeout(SEC / 10, attempt).await.is_ok()
+                })
             })
             .collect();
         for task in tasks {
