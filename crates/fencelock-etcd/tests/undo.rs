@@ -1,7 +1,7 @@
 //! Attempts that are given up while what they sent is lost, answered to nobody, or late: nothing of one is left while its client lives
 //! (SAFETY A2, A3), though the lease that they are written by is kept alive.
 //!
-//! Planted to see them go red: an undo that does not change the epoch.
+//! Planted to see them go red: an undo that does not change the epoch; one of several that does not know that its claim was sent.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -132,11 +132,12 @@ async fn no_orphan_outlives_its_attempt() {
 /// The connection stands still with the claims on it; they are taken back over another one, and arrive then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_arrives_after_its_undo_writes_nothing() {
-    let (etcd, rounds, each) = (Etcd::start(), if full() { 10 } else { 1 }, 100);
+    let (etcd, rounds, each) = (Etcd::start(), if full() { 10 } else { 2 }, 100);
     let (one, other) = (in_front_of(&etcd), in_front_of(&etcd));
     let client = through(&[&one, &other]).await;
     for round in 0..rounds {
-        // The lease is there, and one of the two is in use.
+        // The leases are there, and one of the two is in use.
+        client.mutex("second").ttl(50 * SEC).lock().await.unwrap().release().await.unwrap();
         client.mutex("first").lock().await.unwrap().release().await.unwrap();
         drop((one.commands(), other.commands()));
         client.mutex("first").lock().await.unwrap().release().await.unwrap();
@@ -144,8 +145,9 @@ async fn a_claim_that_arrives_after_its_undo_writes_nothing() {
         stalled.silent(true);
         let tasks: Vec<_> = (0..each)
             .map(|i| {
-                let name = |part: &str| client.mutex(format!("late-{round}-{i}{part}"));
-                let (lock, both) = (name(""), (i % 4 == 0).then(|| MultiLock::new([name(""), name("-too")])));
+                // By a lease of their own: what changes another one's epoch does not help them.
+                let name = |part: &str| client.mutex(format!("late-{round}-{i}{part}")).ttl(50 * SEC);
+                let (lock, both) = (name(""), (round % 2 == 1).then(|| MultiLock::new([name(""), name("-too")])));
                 tokio::spawn(async move {
                     let attempt = async {
                         match both {
