@@ -197,18 +197,26 @@ impl<A> Drop for Acquire<A> {
         match std::mem::replace(&mut self.stage, Stage::Done) {
             Stage::Refused(_) | Stage::New(..) | Stage::Done => {}
             Stage::Here(request, attempt) => {
-                // The keeper takes the reply that is on its way; if none comes, dropping the attempt posts its undo. One that
-                // was stopped before has a timer of this runtime, which may be gone: it is dropped here.
-                if request.stop() {
-                    self.core.host.job(Job::Adopt(attempt));
+                request.stop();
+                // It takes the reply that is on its way: here, where its timers and sockets live. Without a runtime, or when that
+                // ends, dropping the attempt posts its undo.
+                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                    runtime.spawn(through(self.core.keeper().gate.clone(), async move { drop(attempt.await) }));
                 }
+                self.abandon(request);
             }
             Stage::Task(request, _) => {
                 request.stop();
-                if !request.is_settled() {
-                    self.core.host.job(Job::Undo { request, running: true });
-                }
+                self.abandon(request);
             }
+        }
+    }
+}
+impl<A> Acquire<A> {
+    /// A task ends it, or the keeper does.
+    fn abandon(&self, request: Request) {
+        if !request.is_settled() {
+            self.core.host.job(Job::Undo { request, running: true });
         }
     }
 }

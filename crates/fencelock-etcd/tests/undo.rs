@@ -9,7 +9,7 @@ use fencelock_conformance::proxy::{Proxy, Trouble, bytes};
 use fencelock_core::{Client, MultiLock};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::{
-    Etcd,
+    Etcd, abandon, panics,
     processes::{bar, full},
 };
 use std::{
@@ -179,4 +179,20 @@ async fn a_claim_that_arrives_after_its_undo_writes_nothing() {
     }
     client.mutex("last").lock().await.unwrap().release().await.unwrap();
     bar("etcd: claims that arrive after they were taken back: left", format!("0 of {}", rounds * each), "0", true);
+}
+
+/// The runtime of those who ask is gone while their commands are on the way. What becomes of them is seen to elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_whose_runtime_is_gone_leaves_nothing() {
+    let (etcd, panics) = (Etcd::start(), panics());
+    let proxy = in_front_of(&etcd);
+    let client = through(&[&proxy]).await;
+    client.mutex("first").lock().await.unwrap().release().await.unwrap();
+    for round in 0..if full() { 50 } else { 5 } {
+        proxy.delay(Duration::from_millis(fastrand::u64(0..40)));
+        tokio::task::block_in_place(|| abandon(&client, Duration::from_millis(10 * (round % 6))));
+        proxy.delay(Duration::ZERO);
+        clean(&etcd).await;
+    }
+    assert_eq!(panics(), 0);
 }

@@ -6,8 +6,8 @@
 mod common;
 use common::*;
 use fencelock_conformance::proxy::Trouble;
-use fencelock_core::Page;
-use fencelock_testkit::Redis;
+use fencelock_core::{Client, Page};
+use fencelock_testkit::{Redis, abandon, panics};
 use std::{
     sync::{
         Arc,
@@ -27,6 +27,20 @@ fn dice(seed: &AtomicU64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
+}
+
+/// How long it takes until nothing is left.
+async fn clean(operator: &Client) -> Duration {
+    let began = Instant::now();
+    loop {
+        let left = operator.list("undo", &Page::default()).await.unwrap().items;
+        if left.is_empty() {
+            return began.elapsed();
+        }
+        let name = &left[0].name;
+        assert!(began.elapsed() < TTL / 4, "{name} and {} more are left: {:?}", left.len() - 1, left[0]);
+        tokio::time::sleep(10 * MS).await;
+    }
 }
 
 #[test]
@@ -80,17 +94,7 @@ fn no_orphan_outlives_its_attempt() {
             done.store(true, SeqCst);
             stalls.join().unwrap();
             proxy.calm();
-            let began = Instant::now();
-            loop {
-                let left = operator.list("undo/", &Page::default()).await.unwrap().items;
-                if left.is_empty() {
-                    break;
-                }
-                let name = &left[0].name;
-                assert!(began.elapsed() < TTL / 4, "{name} and {} more are left: {:?}", left.len() - 1, left[0]);
-                tokio::time::sleep(10 * MS).await;
-            }
-            longest = longest.max(began.elapsed());
+            longest = longest.max(clean(&operator).await);
             assert_eq!(c.held(), 0);
         }
         assert!(granted > 0);
@@ -101,4 +105,21 @@ fn no_orphan_outlives_its_attempt() {
             if longest <= Duration::from_secs(6) { "ok" } else { "MISSED" }
         );
     });
+}
+
+/// The runtime of those who ask is gone while their commands are on the way. What becomes of them is seen to elsewhere.
+#[test]
+fn an_attempt_whose_runtime_is_gone_leaves_nothing() {
+    let (server, panics) = (Redis::start(), panics());
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, operator) = (client(&url).await, client(&server.url()).await);
+        for round in 0..if full() { 50 } else { 5 } {
+            proxy.delay(fastrand::u32(0..40) * MS);
+            tokio::task::block_in_place(|| abandon(&c, 10 * MS * (round % 6)));
+            proxy.delay(Duration::ZERO);
+            clean(&operator).await;
+        }
+    });
+    assert_eq!(panics(), 0);
 }

@@ -1,5 +1,6 @@
 //! Servers for the tests: private ones, on loopback, on free ports, in folders of their own, and gone afterwards, also when the
 //! test is killed. And [`processes`], for tests between several of them.
+mod abandoned;
 mod clock;
 mod etcd;
 mod network;
@@ -13,6 +14,7 @@ mod steady;
 mod zookeeper;
 mod zookeeper_shell;
 
+pub use abandoned::{abandon, panics};
 pub use clock::WallClock;
 pub use etcd::{Etcd, EtcdOptions, EtcdTls};
 pub use network::{Network, in_its_own_network};

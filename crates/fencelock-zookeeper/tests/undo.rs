@@ -1,15 +1,14 @@
 //! Attempts that are given up while what they sent is lost, answered to nobody, or late: nothing of one is left while its client lives
 //! (SAFETY A2, A3), though the session that it is written by goes on; and nothing when its client is gone and its session over.
 //!
-//! Planted to see them go red: an undo that deletes what it knows of, and does not look for what it does not; an attempt on its
-//! caller's task that has timers.
+//! Planted to see them go red: an undo that deletes what it knows of, and does not look for what it does not.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
 use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::Client;
 use fencelock_testkit::{
-    ZooKeeper,
+    ZooKeeper, abandon, panics,
     processes::{bar, full},
 };
 use fencelock_zookeeper::{Config, ZooKeeperEngine};
@@ -157,35 +156,17 @@ async fn a_claim_that_arrives_after_its_undo_makes_nothing() {
 /// The runtime of those who ask is gone while their commands are on the way. What becomes of them is seen to elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attempt_whose_runtime_is_gone_leaves_nothing() {
-    static PANICS: AtomicUsize = AtomicUsize::new(0);
-    let before = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        if std::thread::current().name() == Some("fencelock-keep") {
-            PANICS.fetch_add(1, SeqCst);
-        }
-        before(info);
-    }));
-    let zk = ZooKeeper::start();
+    let (zk, panics) = (ZooKeeper::start(), panics());
     let proxy = in_front_of(&zk, 0);
     let client = through(&[&proxy], 60 * SEC).await;
     client.mutex("first").lock().await.unwrap().release().await.unwrap();
     for round in 0..if full() { 50 } else { 5 } {
         proxy.delay(Duration::from_millis(fastrand::u64(0..40)));
-        let client = client.clone();
-        tokio::task::spawn_blocking(move || {
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-            for i in 0..20 {
-                runtime.spawn(client.mutex(format!("gone{}", i % 4)).lock());
-                runtime.spawn(client.semaphore(format!("gone{}-s", i % 4), 2).acquire(1));
-            }
-            std::thread::sleep(Duration::from_millis(10 * (round % 6)));
-        })
-        .await
-        .unwrap();
+        tokio::task::block_in_place(|| abandon(&client, Duration::from_millis(10 * (round % 6))));
         proxy.delay(Duration::ZERO);
         clean(&zk).await;
     }
-    assert_eq!(PANICS.load(SeqCst), 0, "panics of the keeper");
+    assert_eq!(panics(), 0);
 }
 
 /// Whoever vanishes leaves what its session had, until that is over.

@@ -1,7 +1,6 @@
 //! What the keeper's runtime does: renewals that are due, and the jobs that others leave to it.
 use super::{Keeper, Reports};
 use crate::{
-    attempt::Attempt,
     clock::Moment,
     error::ErrorKind,
     gate::through,
@@ -37,8 +36,6 @@ pub(crate) enum Job {
     Release(Arc<Hold>),
     /// Nobody wants this attempt any more. `running`: a task may still end it by itself.
     Undo { request: Request, running: bool },
-    /// An attempt that was dropped with a command on the way: it is stopped, and takes the reply.
-    Adopt(Attempt),
     /// Somebody's future: callers without a runtime.
     Run(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// Closes the engine once everything above is done, says so, and ends the keeper.
@@ -82,7 +79,6 @@ impl Keeper {
                     }
                     Some(Job::Release(hold)) => self.run_in(&mut mending, self.clone().release(hold)),
                     Some(Job::Undo { request, running }) => self.run_in(&mut mending, self.clone().undo(request, running)),
-                    Some(Job::Adopt(attempt)) => self.run_in(&mut mending, async move { drop(timeout(PATIENCE, attempt).await) }),
                     Some(Job::Run(future)) => self.run_in(&mut others, future),
                     Some(Job::Close(done)) => {
                         closing.push(done);
