@@ -9,7 +9,7 @@ use fencelock_conformance::{
 };
 use fencelock_core::{ErrorKind, LossReason, Status};
 use fencelock_etcd::{Config, EtcdEngine};
-use fencelock_testkit::{Etcd, Folder};
+use fencelock_testkit::{Etcd, Folder, processes::tenth};
 use std::{
     process::Stdio,
     sync::Arc,
@@ -72,7 +72,7 @@ async fn ours_and_etcdctl_wait_for_each_other() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_that_is_not_atomic_counts_them_all() {
-    const ROUNDS: u32 = 50;
+    let rounds = tenth(500);
     let (etcd, folder) = (Etcd::start(), Folder::new("counter"));
     let counter = folder.path().join("n");
     std::fs::write(&counter, "0").unwrap();
@@ -81,7 +81,7 @@ async fn a_counter_that_is_not_atomic_counts_them_all() {
     let ours = clients.map(|client| {
         let counter = counter.clone();
         tokio::spawn(async move {
-            for _ in 0..ROUNDS {
+            for _ in 0..rounds {
                 let guard = client.mutex("m").lock().await.unwrap();
                 let n: u32 = std::fs::read_to_string(&counter).unwrap().trim().parse().unwrap();
                 tokio::time::sleep(Duration::from_millis(2)).await;
@@ -91,14 +91,14 @@ async fn a_counter_that_is_not_atomic_counts_them_all() {
         })
     });
     tokio::task::block_in_place(|| {
-        for _ in 0..ROUNDS {
+        for _ in 0..rounds {
             etcd.run(&["lock", "fencelock/m", "--", "sh", "-c", &script]);
         }
     });
     for ours in ours {
         ours.await.unwrap();
     }
-    assert_eq!(std::fs::read_to_string(&counter).unwrap().trim(), (3 * ROUNDS).to_string());
+    assert_eq!(std::fs::read_to_string(&counter).unwrap().trim(), (3 * rounds).to_string());
 }
 
 /// One call to take a free lock, one to give it back; a second client's wait is one more of each, and one that finds its turn.

@@ -214,6 +214,29 @@ async fn elections_are_shared_with_curators_selector_and_kazoos_election() {
     assert_eq!(&*leader.candidate, "theirs");
     tokio::task::block_in_place(|| curator.release(&handle));
     assert!(client.election("e").leader().await.unwrap().is_none());
+    // kazoo's, by its subclass in Curator's words, and stock in its own.
+    for (name, dialect, word) in [("e1", Dialect::Curator, ""), ("e2", Dialect::Kazoo, " kazoo")] {
+        let client = of(&zk, dialect, None).await;
+        let waits = async |n| {
+            while client.inspect(name).await.unwrap().waiters.len() != n {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let term = client.election(name).campaign("ours").await.unwrap();
+        kazoo.say(&format!("leader /fencelock/{name} theirs{word}"));
+        waits(1).await;
+        term.resign().await.unwrap();
+        let answer = tokio::task::block_in_place(|| kazoo.hear());
+        let handle = answer.strip_prefix("ok ").unwrap().split(' ').next().unwrap().to_owned();
+        assert_eq!(&*client.election(name).leader().await.unwrap().unwrap().candidate, "theirs");
+        let again = tokio::spawn({
+            let election = client.election(name);
+            async move { election.campaign("ours").await.unwrap() }
+        });
+        waits(1).await;
+        tokio::task::block_in_place(|| kazoo.release(&handle));
+        again.await.unwrap().resign().await.unwrap();
+    }
     // One that ranks by other names is refused.
     let answer = tokio::task::block_in_place(|| curator.ask("latch /fencelock/latch theirs"));
     assert!(answer.starts_with("ok"), "{answer}");
@@ -236,18 +259,24 @@ async fn who_speaks_in_other_words_is_refused_and_told_of() {
     let kind = curators.rw_lock("b").try_read().await.unwrap_err();
     assert_eq!(kind.kind(), ErrorKind::KindMismatch, "{kind}");
     tokio::task::block_in_place(|| curator.release(&handle));
+    let (handle, _) = tokio::task::block_in_place(|| kazoo.acquire("kazoo-permits /fencelock/d 5000 1/2"));
+    let error = curators.semaphore("d", 2).try_acquire(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    for client in [&curators, &kazoos] {
+        let error = client.mutex("d").try_lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    }
+    tokio::task::block_in_place(|| kazoo.release(&handle));
     // We are there first: they do, and we hear of it.
-    let guard = curators.mutex("c").lock().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(1_500)).await;
-    let _theirs = tokio::task::block_in_place(|| kazoo.acquire("kazoo-mutex /fencelock/c 5000"));
-    let began = Instant::now();
-    let why = tokio::time::timeout(5 * SEC, guard.lost()).await.expect("it is told");
-    assert_eq!(why, LossReason::TakenOver);
-    let took = began.elapsed();
-    bar(
-        "zookeeper: somebody of another layout beside a hold is told after",
-        format!("{took:?}"),
-        "<= 1 s",
-        took <= SEC,
-    );
+    for (name, theirs) in [("c", "kazoo-mutex"), ("p", "kazoo-permits")] {
+        let guard = curators.mutex(name).lock().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(1_500)).await;
+        let _theirs = tokio::task::block_in_place(|| kazoo.acquire(&format!("{theirs} /fencelock/{name} 5000 1/2")));
+        let began = Instant::now();
+        let why = tokio::time::timeout(5 * SEC, guard.lost()).await.expect("it is told");
+        assert_eq!(why, LossReason::TakenOver);
+        let took = began.elapsed();
+        let what = format!("zookeeper: somebody of another layout ({theirs}) beside a hold is told after");
+        bar(&what, format!("{took:?}"), "<= 1 s", took <= SEC);
+    }
 }
