@@ -29,6 +29,9 @@ use tokio::sync::oneshot;
 /// neither a caller whose patience is over nor those who wait behind him.
 pub(crate) const LAST_REPLY: Duration = Duration::from_secs(1);
 
+/// How long an abandoned attempt may take to end by itself (SAFETY A3).
+pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+
 /// How long an attempt that does not wait is ready to hear nothing (SAFETY E8).
 pub(crate) const ANSWER: Duration = Duration::from_secs(6);
 
@@ -201,7 +204,8 @@ impl<A> Drop for Acquire<A> {
                 // It takes the reply that is on its way: here, where its timers and sockets live. Without a runtime, or when that
                 // ends, dropping the attempt posts its undo.
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    runtime.spawn(through(self.core.keeper().gate.clone(), async move { drop(attempt.await) }));
+                    let ends = async move { drop(tokio::time::timeout(PATIENCE, attempt).await) };
+                    runtime.spawn(through(self.core.keeper().gate.clone(), ends));
                 }
                 self.abandon(request);
             }

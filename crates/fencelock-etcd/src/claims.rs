@@ -232,16 +232,7 @@ impl Shared {
             mine.extend([has_value(&spot.who, place.record(false)), nobody]);
             choose(mine, vec![put(&spot.who, place.turned(), place.lease.id)], or_else)
         };
-        let look = vec![
-            get(&spot.keys[0]),
-            get(&spot.who),
-            last_before(&spot.before, made),
-            first_under(&spot.room),
-            first_under(&self.keys.whos(&place.name)),
-            // Of a writer's two somebody may have deleted one.
-            get(spot.keys.last().unwrap_or(&spot.who)),
-        ];
-        let in_time = turned(none_before(&spot.before, made), look);
+        let in_time = turned(none_before(&spot.before, made), self.look_of(place, made));
         // Of no key at all that comparison does not hold; a reader's own is not among them.
         let claim = match place.claim {
             Claim::Read => turned(none_under(&spot.before), vec![nested(in_time)]),
@@ -256,21 +247,47 @@ impl Shared {
         if answer.succeeded {
             return Ok(Confirmed::Granted { token: revision });
         }
-        let confirmed = || {
-            if let Some(end) = ended(place, made, answer)? {
-                return Some(end);
+        self.looked(place, front, answer, revision).ok_or(Fault::Answer)
+    }
+    /// What a waiter reads.
+    fn look_of(&self, place: &Place, made: i64) -> Vec<Step> {
+        let spot = &place.spot;
+        vec![
+            get(&spot.keys[0]),
+            get(&spot.who),
+            last_before(&spot.before, made),
+            first_under(&spot.room),
+            first_under(&self.keys.whos(&place.name)),
+            // Of a writer's two somebody may have deleted one.
+            get(spot.keys.last().unwrap_or(&spot.who)),
+        ]
+    }
+    fn looked(&self, place: &Place, front: &Front, answer: &TxnDone, revision: i64) -> Option<Confirmed> {
+        let made = front.created;
+        if let Some(end) = ended(place, made, answer)? {
+            return Some(end);
+        }
+        if answer.one(5)?.is_none() {
+            return Some(Confirmed::Gone);
+        }
+        let (first, last) = (answer.ranged(3)?, answer.one(2)?.map(|key| key.key.clone()));
+        // Those behind are among them.
+        let ahead = front.busy.ahead.map_or(i64::MAX, i64::from).min(first.count - 2);
+        let busy = busy(self.holder_of(first.keys.first(), answer.one(4)?), ahead);
+        let before = last.iter().map(|key| Target::goes(key)).collect();
+        Some(Confirmed::Waits(Front { created: made, before, line: None, revision, busy }))
+    }
+    /// One call that writes nothing: whether it waits still. Where its turn may have come, one more.
+    pub(crate) async fn stands(&self, conn: &Conn, place: &Place, front: &Front) -> Result<Confirmed, Fault> {
+        if place.claim.capacity().is_none() {
+            let look = choose(Vec::new(), self.look_of(place, front.created), Vec::new());
+            let answer = self.link.txn(conn, look).await?;
+            match self.looked(place, front, &answer, answer.revision()).ok_or(Fault::Answer)? {
+                Confirmed::Waits(now) if now.before.is_empty() => {}
+                stands => return Ok(stands),
             }
-            if answer.one(5)?.is_none() {
-                return Some(Confirmed::Gone);
-            }
-            let (first, last) = (answer.ranged(3)?, answer.one(2)?.map(|key| key.key.clone()));
-            // Those behind are among them.
-            let ahead = front.busy.ahead.map_or(i64::MAX, i64::from).min(first.count - 2);
-            let busy = busy(self.holder_of(first.keys.first(), answer.one(4)?), ahead);
-            let before = last.iter().map(|key| Target::goes(key)).collect();
-            Some(Confirmed::Waits(Front { created: made, before, line: None, revision, busy }))
-        };
-        confirmed().ok_or(Fault::Answer)
+        }
+        self.confirm(conn, place, front).await
     }
     /// Of a semaphore: it fits in when those before it, holders and waiters alike, leave enough.
     ///

@@ -7,7 +7,7 @@ use crate::{
     shared::{Shared, session},
     status::Looked,
     turns::{Turned, wait},
-    watch::{self, Target, Watches},
+    watch::{self, Heard, Target, Watches},
     wire::{
         pb::{Done, LeaseGrant, LeaseGranted, LeaseId, LeaseKept},
         txn::{choose, get, put},
@@ -288,9 +288,9 @@ async fn guard(shared: Arc<Shared>, watches: Arc<Watches>, place: Place) {
     let mut from = place.created + 1;
     let ends = place.most.map(|most| BootClock.now() + most);
     while let Some(place) = shared.found(place.hold).filter(|place| !place.leaving) {
-        let watch = watches.add(place.keys().iter().map(|key| Target::goes(key.as_bytes())).collect(), from);
+        let watch = watches.since(place.keys().iter().map(|key| Target::goes(key.as_bytes())).collect(), from);
         tokio::select! {
-            told = watch.told() => if told.is_none() {
+            heard = watch.told() => if heard == Heard::Over {
                 sleep(Duration::from_millis(10)).await;
             },
             // Core has told its loss. The lease, which other holds keep alive, does not end it.

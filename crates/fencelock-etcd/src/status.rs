@@ -5,7 +5,7 @@ use crate::{
     leases::Place,
     link::Conn,
     shared::Shared,
-    watch::{Target, Watches},
+    watch::{Ear, Heard, Target, Watches},
     wire::{
         key::{id, take},
         pb::{KeyValue, LeaseId, LeaseLeft},
@@ -156,6 +156,7 @@ impl Shared {
     }
     /// Until another one holds exclusively than whoever has this token, or nobody does.
     pub(crate) async fn observe(&self, watches: &Watches, name: &Name, seen: Option<Token>) -> Result<Status, Fault> {
+        let mut ear = Ear::default();
         loop {
             let (status, all) = self.link.again(|conn| async move { self.status(&conn, name).await }).await?;
             if status.exclusive().map(|holder| holder.token) != seen {
@@ -172,7 +173,8 @@ impl Shared {
                     .chain([Target::any(&self.keys.whos(name))])
                     .collect(),
             };
-            if watches.add(targets, all.revision + 1).told().await.is_none() {
+            if ear.at(watches, targets, all.revision).told().await == Heard::Over {
+                ear.close();
                 sleep(Duration::from_millis(10)).await;
             }
         }

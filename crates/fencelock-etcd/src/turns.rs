@@ -4,7 +4,7 @@ use crate::{
     error::Fault,
     leases::Place,
     shared::Shared,
-    watch::{Target, Watches},
+    watch::{Ear, Heard, Target, Watches},
 };
 use fencelock_core::{Busy, Grant, Request};
 use std::{sync::Arc, time::Duration};
@@ -34,15 +34,15 @@ pub(crate) async fn wait(
     mut reply: oneshot::Sender<Turned>,
 ) {
     const LEAST: Duration = Duration::from_millis(10);
-    let (mut pause, own) = (LEAST, place.spot.keys[0].as_bytes());
+    let (mut pause, own, mut ear) = (LEAST, place.spot.keys[0].as_bytes(), Ear::default());
     let end = 'turn: loop {
         // Who knows nothing looks, and not again and again.
-        let mut word = front.line.is_some();
+        let (mut word, mut missed) = (front.line.is_some(), false);
         if front.waits() {
             // And for our own key: who has lost his place hears of it.
             let mut targets = std::mem::take(&mut front.before);
             targets.push(Target::goes(own));
-            let watch = watches.add(targets, front.revision + 1);
+            let watch = ear.at(&watches, targets, front.revision);
             let rest = sleep(REST);
             tokio::pin!(rest);
             loop {
@@ -50,15 +50,21 @@ pub(crate) async fn wait(
                     biased;
                     () = request.stopped() => break 'turn Turned::Stopped(front.busy),
                     () = reply.closed() => return,
-                    told = watch.told() => {
-                        word = told.is_some();
-                        if told.is_none_or(|keys| front.is_news(&keys, own)) {
-                            break;
+                    heard = watch.told() => {
+                        (word, missed) = (heard != Heard::Over, heard == Heard::Missed);
+                        match heard {
+                            Heard::Of(keys) if !front.is_news(&keys, own) => {}
+                            Heard::Of(_) | Heard::Missed => break,
+                            Heard::Over => {
+                                ear.close();
+                                break;
+                            }
                         }
                     }
                     () = &mut rest => {
                         word = true;
                         front.line = None;
+                        ear.close();
                         break;
                     }
                 }
@@ -66,7 +72,11 @@ pub(crate) async fn wait(
         }
         let confirm = async {
             let conn = shared.link.here().await?;
-            shared.confirm(&conn, &place, &front).await
+            if missed {
+                shared.stands(&conn, &place, &front).await
+            } else {
+                shared.confirm(&conn, &place, &front).await
+            }
         };
         let answer = tokio::select! {
             biased;

@@ -1,7 +1,8 @@
 //! One stream of watches for all who wait for a key to go.
 //!
-//! A watch begins at the revision after the one that its owner has read: one that begins earlier is served by the server's slow way for
-//! those who lag behind. It is a hint: whoever is woken looks.
+//! A watch that begins at a revision which is past is served by the server's slow way for those who lag behind, every 100 ms; and the
+//! revision after the one that somebody has read is past as soon as anybody writes anything. So a waiter's watch begins when it arrives, and
+//! if something was written in between its owner is told to look once more. It is a hint: whoever is woken looks.
 use crate::{
     link::Link,
     shared::lock,
@@ -55,14 +56,46 @@ impl Target {
 
 #[derive(Debug)]
 pub(crate) enum Order {
-    Add { id: i64, target: Target, from: i64, told: Arc<Told> },
+    Add(i64, Wanted),
     Remove(i64),
 }
-#[derive(Debug, Default)]
+#[derive(Clone, Debug)]
+pub(crate) struct Wanted {
+    target: Target,
+    from: From,
+    told: Arc<Told>,
+}
+/// From when on something is told.
+#[derive(Clone, Copy, Debug)]
+enum From {
+    /// This revision, whatever it takes.
+    Past(i64),
+    /// When the watch arrives.
+    Now,
+}
+#[derive(Debug)]
 pub(crate) struct Told {
-    /// The keys that something has happened to, in that order; `None` at the end: nobody can tell any more.
-    keys: Mutex<Vec<Option<Vec<u8>>>>,
+    word: Mutex<Word>,
     notify: Notify,
+}
+#[derive(Debug, Default)]
+struct Word {
+    keys: Vec<Vec<u8>>,
+    /// It was looked at this revision, and what happens after that is to be told.
+    looked: i64,
+    /// One that is told from now on has begun after this revision, the latest of them.
+    began: i64,
+    over: bool,
+}
+/// What a watch has told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// Something has happened to these keys, at least one, in that order.
+    Of(Vec<Vec<u8>>),
+    /// Something was written before the watch began, perhaps what is watched. From now on nothing is missed.
+    Missed,
+    /// Nobody knows what has happened, and nothing is told any more.
+    Over,
 }
 #[derive(Debug)]
 pub(crate) struct Watches {
@@ -74,15 +107,44 @@ impl Watches {
         let (orders, inbox) = unbounded_channel();
         (Self { orders, last: AtomicI64::new(0) }, inbox)
     }
-    /// Tells when something of this happens at this revision or later, or nobody can tell any more.
-    pub(crate) fn add(&self, targets: Vec<Target>, from: i64) -> Watch {
-        let told = Arc::<Told>::default();
+    /// Tells what of this has happened since this revision and what happens: late, when it is past.
+    pub(crate) fn since(&self, targets: Vec<Target>, from: i64) -> Watch {
+        self.add(targets, From::Past(from), from)
+    }
+    fn add(&self, targets: Vec<Target>, from: From, looked: i64) -> Watch {
+        let word = Mutex::new(Word { looked, ..Word::default() });
+        let told = Arc::new(Told { word, notify: Notify::new() });
         let ids = targets.into_iter().map(|target| {
             let id = self.last.fetch_add(1, Relaxed) + 1;
-            let _ = self.orders.send(Order::Add { id, target, from, told: told.clone() });
+            let _ = self.orders.send(Order::Add(id, Wanted { target, from, told: told.clone() }));
             id
         });
         Watch { ids: ids.collect(), orders: self.orders.clone(), told }
+    }
+}
+/// The watch of somebody who looks, and listens, again and again. It stays for as long as he listens for the same.
+#[derive(Debug, Default)]
+pub(crate) struct Ear(Option<(Vec<Target>, Watch)>);
+impl Ear {
+    /// What happens to these from now on, at once; it was looked at this revision.
+    ///
+    /// *Invariant:* what happens after that is told, by its key or as missed: a watch that stays has begun before it was looked, and a
+    /// new one says at which revision it began.
+    pub(crate) fn at(&mut self, watches: &Watches, targets: Vec<Target>, revision: i64) -> &Watch {
+        if self.0.as_ref().is_some_and(|(known, _)| *known != targets) {
+            self.0 = None;
+        }
+        let begin = || {
+            let watch = watches.add(targets.clone(), From::Now, revision);
+            (targets, watch)
+        };
+        let (_, watch) = self.0.get_or_insert_with(begin);
+        lock(&watch.told.word).looked = revision;
+        watch
+    }
+    /// It hears no more.
+    pub(crate) fn close(&mut self) {
+        self.0 = None;
     }
 }
 /// It is watched for as long as this lives.
@@ -93,13 +155,11 @@ pub(crate) struct Watch {
     told: Arc<Told>,
 }
 impl Watch {
-    /// The keys that something has happened to since it was asked last, at least one. `None`: nobody knows what has happened, and
-    /// nothing is told any more.
-    pub(crate) async fn told(&self) -> Option<Vec<Vec<u8>>> {
+    /// What has happened since it was asked last.
+    pub(crate) async fn told(&self) -> Heard {
         loop {
-            let keys = std::mem::take(&mut *lock(&self.told.keys));
-            if !keys.is_empty() {
-                return keys.into_iter().collect();
+            if let Some(heard) = lock(&self.told.word).heard() {
+                return heard;
             }
             self.told.notify.notified().await;
         }
@@ -114,33 +174,57 @@ impl Drop for Watch {
 }
 
 #[derive(Default)]
-struct Open(HashMap<i64, (Target, i64, Arc<Told>)>);
+struct Open(HashMap<i64, Wanted>);
 impl Open {
     fn take(&mut self, order: Order) -> Option<WatchRequest> {
         match order {
-            Order::Add { id, target, from, told } => {
-                let ask = create(id, &target, from);
-                self.0.insert(id, (target, from, told));
+            Order::Add(id, wanted) => {
+                let ask = wanted.ask(id);
+                self.0.insert(id, wanted);
                 Some(ask)
             }
             Order::Remove(id) => self.0.remove(&id).map(|_| cancel(id)),
         }
     }
     fn tell(&self, id: i64, keys: impl Iterator<Item = Vec<u8>>) {
-        if let Some((.., told)) = self.0.get(&id) {
-            lock(&told.keys).extend(keys.map(Some));
-            told.notify.notify_one();
+        if let Some(Wanted { told, .. }) = self.0.get(&id) {
+            told.tell(|word| word.keys.extend(keys));
+        }
+    }
+    /// It has begun after this revision.
+    fn began(&self, id: i64, revision: i64) {
+        if let Some(Wanted { from: From::Now, told, .. }) = self.0.get(&id) {
+            told.tell(|word| word.began = word.began.max(revision));
         }
     }
     fn end(&mut self, id: i64) {
-        if let Some((.., told)) = self.0.remove(&id) {
-            told.end();
+        if let Some(Wanted { told, .. }) = self.0.remove(&id) {
+            told.tell(|word| word.over = true);
+        }
+    }
+}
+impl Wanted {
+    fn ask(&self, id: i64) -> WatchRequest {
+        let start = match self.from {
+            From::Past(from) => from,
+            From::Now => 0,
+        };
+        create(id, &self.target, start)
+    }
+}
+impl Word {
+    fn heard(&mut self) -> Option<Heard> {
+        let (began, keys) = (std::mem::take(&mut self.began), std::mem::take(&mut self.keys));
+        match () {
+            () if self.over => Some(Heard::Over),
+            () if began > self.looked => Some(Heard::Missed),
+            () => (!keys.is_empty()).then_some(Heard::Of(keys)),
         }
     }
 }
 impl Told {
-    fn end(&self) {
-        lock(&self.keys).push(None);
+    fn tell(&self, change: impl FnOnce(&mut Word)) {
+        change(&mut lock(&self.word));
         self.notify.notify_one();
     }
 }
@@ -168,7 +252,7 @@ pub(crate) async fn run(link: &Link, inbox: &mut UnboundedReceiver<Order>) {
             pause = Duration::from_millis(10);
         }
         // Nobody would tell them any more: they look for themselves, and come again.
-        open.0.drain().for_each(|(_, (.., told))| told.end());
+        open.0.drain().for_each(|(_, wanted)| wanted.told.tell(|word| word.over = true));
         sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
@@ -177,8 +261,8 @@ pub(crate) async fn run(link: &Link, inbox: &mut UnboundedReceiver<Order>) {
 async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Open) -> Option<()> {
     let conn = link.here().await.ok()?;
     let ((asks, sent), login) = (unbounded_channel(), link.known_login());
-    for (id, (target, from, _)) in &open.0 {
-        let _ = asks.send(create(*id, target, *from));
+    for (id, wanted) in &open.0 {
+        let _ = asks.send(wanted.ask(*id));
     }
     let mut stream = link.stream::<_, Watched>(&conn, "/etcdserverpb.Watch/Watch", sent).await.ok()?;
     loop {
@@ -200,6 +284,9 @@ async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Ope
                     // We have ended it.
                     _ => {}
                 },
+                Ok(Some(Watched { id, created: true, header, .. })) => {
+                    open.began(id, header.map_or(i64::MAX, |header| header.revision));
+                }
                 Ok(Some(Watched { id, events, .. })) => {
                     open.tell(id, events.into_iter().filter_map(|event| Some(event.key?.key)));
                 }

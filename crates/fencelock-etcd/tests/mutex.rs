@@ -9,7 +9,10 @@ use fencelock_conformance::{
 };
 use fencelock_core::{ErrorKind, LossReason, Status};
 use fencelock_etcd::{Config, EtcdEngine};
-use fencelock_testkit::{Etcd, Folder, processes::tenth};
+use fencelock_testkit::{
+    Etcd, Folder,
+    processes::{bar, tenth},
+};
 use std::{
     process::Stdio,
     sync::Arc,
@@ -99,6 +102,7 @@ async fn a_counter_that_is_not_atomic_counts_them_all() {
         ours.await.unwrap();
     }
     assert_eq!(std::fs::read_to_string(&counter).unwrap().trim(), (3 * rounds).to_string());
+    bar(&format!("etcd: two of ours beside etcdctl lock, {rounds} rounds each"), "exact", "exact", true);
 }
 
 /// One call to take a free lock, one to give it back; a second client's wait is one more of each, and one that finds its turn.

@@ -5,7 +5,7 @@ use crate::{
     permits::parse,
     shared::{Shared, lock},
     wire::{
-        node::{Child, LEASES, LOCKS, cell_mark},
+        node::{Child, cell_mark},
         op::{Mode, Op, Stat, code},
     },
 };
@@ -47,7 +47,7 @@ impl Shared {
                 continue;
             }
             let mut cell = Cell { node: data, mark: None, gone };
-            let mut rooms = false;
+            let mut rooms = self.paths.queues_apart();
             for name in listed.iter().flat_map(|(names, _)| names) {
                 match self.paths.child(name) {
                     Child::Contender(node) => return Ok(Err(node.role.kind())),
@@ -61,8 +61,8 @@ impl Shared {
                 continue;
             }
             if rooms {
-                for room in [LOCKS, LEASES] {
-                    let listed = self.link.look(Op::Children { path: format!("{path}/{room}"), watch: false });
+                for path in self.paths.rooms(&path) {
+                    let listed = self.link.look(Op::Children { path, watch: false });
                     if found(listed.children().await)?.is_some_and(|(names, _)| !names.is_empty()) {
                         return Ok(Err(Kind::Semaphore));
                     }

@@ -4,8 +4,8 @@ use crate::{
     link::{Session, found},
     shared::{Place, Shared},
     wire::{
-        node::{Child, LEASES, LOCKS, Node, Role, hold, last},
-        op::{Mode, Op, code},
+        node::{Child, Node, Role, hold, last},
+        op::{Mode, Op, Stat, code},
         record::Record,
     },
 };
@@ -57,7 +57,7 @@ impl Shared {
         if place.claim.capacity().is_some() {
             return self.enter_permits(place).await;
         }
-        let (node, names) = loop {
+        let (node, (names, stat)) = loop {
             let beginning = format!("{}/{}", place.room, self.paths.beginning(place.role(), place.hold));
             let make = self.create(beginning, place.record.write(), Mode::EphemeralSequential);
             let list = Op::Children { path: place.room.clone(), watch: false };
@@ -66,8 +66,7 @@ impl Shared {
                 Ok((node, stat)) => {
                     (place.node, place.made, place.open) = (Some(node.clone()), stat.created, false);
                     self.keep(place);
-                    let (names, _) = listed.children().await?;
-                    break (node, names);
+                    break (node, listed.children().await?);
                 }
                 Err(fault) if fault.is_no_node() => {
                     place.open = false;
@@ -83,7 +82,7 @@ impl Shared {
                 }
             }
         };
-        self.stands(place, Some(node.as_str()), &names).await
+        self.stands(place, Some(node.as_str()), &names, &stat).await
     }
     /// Looks again.
     pub(crate) async fn look(&self, place: &mut Place, enters: bool) -> Result<Turn, Fault> {
@@ -93,7 +92,7 @@ impl Shared {
         let Some(node) = &place.node else { return Ok(Turn::Gone) };
         let node = node.clone();
         match self.room(place).await? {
-            Some(names) => self.stands(place, Some(node.as_str()), &names).await,
+            Some((names, stat)) => self.stands(place, Some(node.as_str()), &names, &stat).await,
             None => Ok(Turn::Gone),
         }
     }
@@ -102,21 +101,24 @@ impl Shared {
         if place.claim.capacity().is_some() {
             return self.permit(place, true).await;
         }
-        let names = self.room(place).await?.unwrap_or_default();
-        self.stands(place, None, &names).await
+        let (names, stat) = self.room(place).await?.unwrap_or_default();
+        self.stands(place, None, &names, &stat).await
     }
-    async fn room(&self, place: &Place) -> Result<Option<Vec<String>>, Fault> {
+    async fn room(&self, place: &Place) -> Result<Option<(Vec<String>, Stat)>, Fault> {
         let listed = self.link.ask(place.session, Op::Children { path: place.room.clone(), watch: false });
-        Ok(found(listed.children().await)?.map(|(names, _)| names))
+        found(listed.children().await)
     }
     /// *Invariant (SAFETY K1):* whoever is the first, and there for another kind of lock, refuses us, and so does whoever is there in other
-    /// words; whoever came after us sees us.
-    async fn stands(&self, place: &Place, node: Option<&str>, names: &[String]) -> Result<Turn, Fault> {
+    /// words; whoever came after us sees us. Where a semaphore's queue lies apart, whoever wants permits has said their size before he
+    /// looks who is here: either he sees us, or we see the size, and look for him.
+    async fn stands(&self, place: &Place, node: Option<&str>, names: &[String], stat: &Stat) -> Result<Turn, Fault> {
         let own = node.map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
         let mut before: Vec<Node> = Vec::new();
-        let (mut there, mut rooms) = (node.is_none(), false);
+        let (mut there, mut rooms) = (node.is_none(), self.paths.queues_apart() && stat.data_len > 0);
+        let mut permits = false;
         for name in names {
             match self.paths.child(name) {
+                Child::Contender(one) if one.role == Role::Permit => permits = true,
                 Child::Contender(one) if own.as_ref().is_some_and(|own| own.name == one.name) => there = true,
                 Child::Contender(one) if own.as_ref().is_none_or(|own| one.is_before(own)) => before.push(one),
                 Child::Foreign(name) => return Err(Fault::Layout(format!("{}/{name}", place.path))),
@@ -129,7 +131,7 @@ impl Shared {
             return Ok(Turn::Gone);
         }
         // Where nobody is, there is no semaphore any more.
-        if rooms && self.any_in(place.session, &place.path).await? {
+        if permits || rooms && self.any_in(place.session, &place.path).await? {
             return Ok(Turn::OtherKind(Kind::Semaphore));
         }
         // The first one's kind is the name's. Whoever follows him for another one is on his way out.
@@ -148,9 +150,8 @@ impl Shared {
     }
     /// Who waits first, who holds then: nobody who goes from one to the other in between is missed.
     async fn any_in(&self, session: Session, path: &str) -> Result<bool, Fault> {
-        let rooms = [LOCKS, LEASES];
-        let children = |room: &&str| Op::Children { path: format!("{path}/{room}"), watch: false };
-        let asked: Vec<_> = rooms.iter().map(|room| self.link.ask(session, children(room))).collect();
+        let ask = |path| self.link.ask(session, Op::Children { path, watch: false });
+        let asked: Vec<_> = self.paths.rooms(path).into_iter().map(ask).collect();
         let mut any = false;
         for asked in asked {
             any |= found(asked.children().await)?.is_some_and(|(names, _)| !names.is_empty());
@@ -171,7 +172,7 @@ impl Shared {
     pub(crate) async fn find(&self, place: &mut Place) -> Result<(), Fault> {
         let mut rooms = vec![place.room.clone()];
         if place.claim.capacity().is_some() {
-            rooms.push(format!("{}/{LEASES}", place.path));
+            rooms.push(self.paths.permits(&place.path));
         }
         // A `sync` may be answered by who takes himself for the leader; a transaction is not. What follows it is answered after it.
         self.agree(place.session).await?;

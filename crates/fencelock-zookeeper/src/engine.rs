@@ -83,7 +83,7 @@ impl ZooKeeperEngine {
                 Dialect::Curator => "curator",
                 Dialect::Kazoo => "kazoo",
             },
-            capabilities: capabilities(config.dialect, ttl),
+            capabilities: capabilities(ttl),
             default_ttl: ttl,
         };
         let (jobs, inbox) = mpsc::unbounded_channel();
@@ -164,12 +164,11 @@ impl Drop for Running<'_> {
         self.0.send_replace(false);
     }
 }
-fn capabilities(dialect: Dialect, ttl: Duration) -> Capabilities {
-    let curator = dialect == Dialect::Curator;
+fn capabilities(ttl: Duration) -> Capabilities {
     Capabilities {
         read_write: true,
         downgrade: true,
-        permits: curator,
+        permits: true,
         cells: true,
         fixed_leases: false,
         tickets: false,

@@ -1,11 +1,12 @@
-//! Semaphores, in the tree of Curator's `InterProcessSemaphoreV2`: below `locks` they queue, below `leases` they hold.
+//! Semaphores, in the tree of Curator's `InterProcessSemaphoreV2`: below `locks` they queue, below `leases` they hold; or in that of
+//! kazoo's `Semaphore`, which queue beside the name and hold below it. The rule is the same.
 use crate::{
     claims::{Front, Turn},
     error::Fault,
     link::{Word, found},
     shared::{Place, Shared},
     wire::{
-        node::{Child, LEASES, Node, Role, last},
+        node::{Child, Node, Role, last},
         op::{Mode, Op, code},
     },
 };
@@ -58,7 +59,7 @@ impl Shared {
             }
         }
     }
-    /// Whoever is the first below `locks` takes permits, and nobody else: so what he counts can only become less.
+    /// Whoever is the first in the queue takes permits, and nobody else: so what he counts can only become less.
     ///
     /// *Invariant:* he counts before he takes, and takes all in the transaction that ends his place in the queue. Those of other programs
     /// take before they count, in the same order, and give back.
@@ -71,7 +72,7 @@ impl Shared {
         let (node, Claim::Permits { take, of }) = (place.node.clone(), place.claim) else {
             return Ok(Turn::Gone);
         };
-        let leases = format!("{}/{LEASES}", place.path);
+        let leases = self.paths.permits(&place.path);
         let session = place.session;
         let children = |path: &str| Op::Children { path: path.to_owned(), watch: false };
         loop {
@@ -99,10 +100,12 @@ impl Shared {
                     let data = of.to_string().into_bytes();
                     let set = Op::SetData { path: place.path.clone(), data, version: stat.version };
                     match self.link.ask(place.session, set).stat().await {
-                        Ok(stat) => (of, stat.version),
-                        Err(fault) if fault.is(code::BAD_VERSION) || fault.is_no_node() => continue,
-                        Err(fault) => return Err(fault),
+                        Err(fault) if fault.is_no_node() => self.make_room(&place.path).await?,
+                        Err(fault) if !fault.is(code::BAD_VERSION) => return Err(fault),
+                        _ => {}
                     }
+                    // Once it is said, who is here is looked at anew.
+                    continue;
                 }
             };
             if (enters && size != of) || take > size {
@@ -129,13 +132,15 @@ impl Shared {
         let (Some(node), Claim::Permits { take, .. }) = (place.node.clone(), place.claim) else {
             return Ok(Some(Turn::Gone));
         };
-        let leases = format!("{}/{LEASES}", place.path);
+        let leases = self.paths.permits(&place.path);
         loop {
-            let beginning = format!("{leases}/{}", self.paths.beginning(Role::Permit, place.hold));
             // Who it is stands in the first: a transaction has a megabyte.
             let data = |n| if n == 0 { place.record.write() } else { Vec::new() };
-            let mut ops: Vec<_> =
-                (0..take).map(|n| self.create(beginning.clone(), data(n), Mode::EphemeralSequential)).collect();
+            let permit = |n| {
+                let (name, mode) = self.paths.permit(place.hold, n);
+                self.create(format!("{leases}/{name}"), data(n), mode)
+            };
+            let mut ops: Vec<_> = (0..take).map(permit).collect();
             ops.push(Op::Delete { path: node.clone(), version: -1 });
             ops.push(Op::Check { path: place.path.clone(), version });
             let Some([taken]) = self.send(place, [Op::Multi(ops)]) else { return Ok(Some(Turn::Stopped)) };
@@ -193,7 +198,7 @@ impl Shared {
             *known = None;
             return self.permit(place, false).await;
         }
-        let leases = format!("{}/{LEASES}", place.path);
+        let leases = self.paths.permits(&place.path);
         let (asked, word) = self.link.watch(Some(place.session), Op::Children { path: leases.clone(), watch: true });
         let Some((held, _)) = found(asked.children().await)? else {
             *known = None;
@@ -246,10 +251,10 @@ impl Shared {
     pub(crate) fn other_kind(&self, path: &str, names: &[String]) -> Result<Option<Kind>, Fault> {
         for name in names {
             match self.paths.child(name) {
-                Child::Contender(node) => return Ok(Some(node.role.kind())),
+                Child::Contender(node) if node.role != Role::Permit => return Ok(Some(node.role.kind())),
                 Child::Cell => return Ok(Some(Kind::Cell)),
                 Child::Foreign(name) => return Err(Fault::Layout(format!("{path}/{name}"))),
-                Child::Locks | Child::Leases | Child::Other => {}
+                Child::Contender(_) | Child::Locks | Child::Leases | Child::Other => {}
             }
         }
         Ok(None)

@@ -101,7 +101,7 @@ impl Shared {
     pub(crate) fn place(&self, request: &Request, session: Session) -> Place {
         let path = self.paths.of(request.name());
         let room = match request.claim() {
-            Claim::Permits { .. } => format!("{path}/{}", crate::wire::node::LOCKS),
+            Claim::Permits { .. } => self.paths.queue(&path),
             _ => path.clone(),
         };
         let place = Place {
@@ -274,6 +274,6 @@ impl Shared {
         Ok(())
     }
     pub(crate) async fn make_room(&self, path: &str) -> Result<(), Fault> {
-        self.make_parent(path, self.paths.dialect() == crate::wire::node::Dialect::Kazoo).await
+        self.make_parent(path, self.paths.queues_apart()).await
     }
 }

@@ -5,7 +5,7 @@ use crate::{
     permits::parse,
     shared::Shared,
     wire::{
-        node::{Child, LEASES, LOCKS, Node, Role, hold},
+        node::{Child, Node, Role, hold},
         op::{Op, Stat, code},
         record::{Record, ago},
     },
@@ -54,13 +54,13 @@ impl Shared {
     /// All of a name, in one moment's order of commands. It makes no record.
     pub(crate) async fn see(&self, name: &Name) -> Result<Seen, Fault> {
         let path = self.paths.of(name);
-        let (locks, leases) = (format!("{path}/{LOCKS}"), format!("{path}/{LEASES}"));
         let mut seen = Seen { status: Status::free(name.clone()), held: Vec::new() };
         let listed = self.link.look(Op::Children { path: path.clone(), watch: false });
         let Some((names, _)) = found(listed.children().await)? else { return Ok(seen) };
-        let (mut nodes, mut rooms, mut kind) = (Vec::new(), false, None);
+        let (mut nodes, mut rooms, mut kind) = (Vec::new(), self.paths.queues_apart(), None);
         for name in &names {
             match self.paths.child(name) {
+                Child::Contender(node) if node.role == Role::Permit => rooms = true,
                 Child::Contender(node) => nodes.push(node),
                 Child::Locks | Child::Leases => rooms = true,
                 Child::Cell => kind = Some(Kind::Cell),
@@ -73,7 +73,8 @@ impl Shared {
             seen.queue(&path, all);
         } else if rooms {
             // Whoever goes from one to the other in between is seen twice, and not missed.
-            let mut queue = self.contenders(&locks).await?;
+            let leases = self.paths.permits(&path);
+            let mut queue = self.contenders(&self.paths.queue(&path)).await?;
             let permits = self.contenders(&leases).await?;
             queue.retain(|one| !permits.iter().any(|other| other.holder.hold == one.holder.hold));
             if !permits.is_empty() || !queue.is_empty() {

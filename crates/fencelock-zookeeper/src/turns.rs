@@ -5,10 +5,7 @@ use crate::{
     link::{CONNECT_TIMEOUT, Word, found, heard},
     permits::Known,
     shared::{Place, Shared},
-    wire::{
-        node::LEASES,
-        op::{Op, code},
-    },
+    wire::op::{Op, code},
 };
 use fencelock_core::{BootClock, Busy, Clock, Error, Outcome, Request, Result};
 use std::{sync::Arc, time::Duration};
@@ -285,7 +282,7 @@ async fn listen(
             if let Some(freed) = known.as_mut().and_then(|known| known.freed.take()) {
                 return Ok(Some(freed));
             }
-            let leases = format!("{}/{LEASES}", place.path);
+            let leases = shared.paths.permits(&place.path);
             let (asked, word) = shared.link.watch(session, Op::Children { path: leases, watch: true });
             let now = found(asked.children().await)?.map_or(0, |(names, _)| names.len());
             Ok((now == *taken).then_some(word))

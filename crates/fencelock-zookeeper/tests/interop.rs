@@ -162,6 +162,7 @@ async fn a_counter_is_exact_beside_stock_kazoo_in_its_dialect() {
         together(&zk, &client, who, "w", "write", &mut [(&mut kazoo, "kazoo-write")]).await;
         together(&zk, &client, who, "r", "read", &mut [(&mut kazoo, "kazoo-write")]).await;
         together(&zk, &client, who, "wr", "write", &mut [(&mut kazoo, "kazoo-read")]).await;
+        together(&zk, &client, who, "p", "permits", &mut [(&mut kazoo, "kazoo-permits")]).await;
     }
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -262,10 +263,15 @@ async fn who_speaks_in_other_words_is_refused_and_told_of() {
     let (handle, _) = tokio::task::block_in_place(|| kazoo.acquire("kazoo-permits /fencelock/d 5000 1/2"));
     let error = curators.semaphore("d", 2).try_acquire(1).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
-    for client in [&curators, &kazoos] {
-        let error = client.mutex("d").try_lock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
-    }
+    let error = curators.mutex("d").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    let error = kazoos.mutex("d").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::KindMismatch, "{error}");
+    let beside = kazoos.semaphore("d", 2).acquire(1).await.unwrap();
+    let none = tokio::task::block_in_place(|| kazoo.ask("acquire kazoo-permits /fencelock/d 50 1/2"));
+    assert_eq!(none, "busy");
+    assert_eq!(kazoos.semaphore("d", 3).acquire(1).await.unwrap_err().kind(), ErrorKind::CapacityMismatch);
+    beside.release().await.unwrap();
     tokio::task::block_in_place(|| kazoo.release(&handle));
     // We are there first: they do, and we hear of it.
     for (name, theirs) in [("c", "kazoo-mutex"), ("p", "kazoo-permits")] {

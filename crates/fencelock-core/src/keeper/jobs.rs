@@ -1,6 +1,7 @@
 //! What the keeper's runtime does: renewals that are due, and the jobs that others leave to it.
 use super::{Keeper, Reports};
 use crate::{
+    attempt::PATIENCE,
     clock::Moment,
     error::ErrorKind,
     gate::through,
@@ -22,8 +23,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How long an abandoned attempt may take to end by itself (SAFETY A3).
-const PATIENCE: Duration = Duration::from_millis(250);
 /// How long one call of ours may take before it is sent again.
 const CALL: Duration = Duration::from_secs(1);
 

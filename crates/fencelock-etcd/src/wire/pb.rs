@@ -242,6 +242,9 @@ pub(crate) struct Watched {
     pub(crate) header: Option<Header>,
     #[prost(int64, tag = "2")]
     pub(crate) id: i64,
+    /// It has begun, after the header's revision.
+    #[prost(bool, tag = "3")]
+    pub(crate) created: bool,
     #[prost(bool, tag = "4")]
     pub(crate) canceled: bool,
     /// What was asked for is forgotten up to this revision: that is why.

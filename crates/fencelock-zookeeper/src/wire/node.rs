@@ -1,4 +1,5 @@
 //! Names of nodes.
+use super::op::Mode;
 use fencelock_core::{Claim, HoldId, Kind, Name};
 use std::fmt;
 
@@ -8,7 +9,7 @@ pub enum Dialect {
     /// Apache Curator's: mutexes, read-write locks and semaphores (V2). Go's client and a subclass of kazoo's have them, too.
     #[default]
     Curator,
-    /// kazoo's own: mutexes and read-write locks.
+    /// kazoo's own.
     Kazoo,
 }
 impl fmt::Display for Dialect {
@@ -94,8 +95,12 @@ pub(crate) struct Paths {
     base: String,
     dialect: Dialect,
 }
-pub(crate) const LOCKS: &str = "locks";
-pub(crate) const LEASES: &str = "leases";
+const LOCKS: &str = "locks";
+const LEASES: &str = "leases";
+/// kazoo's semaphores queue beside their name, which their permits lie below.
+const QUEUE: &str = "-__lock__";
+/// A name that ends so.
+const NO_QUEUE: &str = "%2D__lock__";
 const CELL: &str = "%cell-";
 /// kazoo's writers have the nodes of its mutexes: ours say which they are.
 const WRITES: &str = "-w";
@@ -108,15 +113,34 @@ impl Paths {
     pub(crate) fn base(&self) -> &str {
         &self.base
     }
-    pub(crate) const fn dialect(&self) -> Dialect {
-        self.dialect
-    }
     /// *Invariant:* a name has one part, so no lock lies below another; and what is no lock begins with a `%` that no name begins with,
     /// unless a `2` follows.
     pub(crate) fn of(&self, name: &Name) -> String {
         let mut path = format!("{}/", self.base);
         escape(name.as_str(), &mut path);
-        path
+        match path.strip_suffix(QUEUE) {
+            Some(head) if self.queues_apart() => format!("{head}{NO_QUEUE}"),
+            _ => path,
+        }
+    }
+    /// A semaphore's queue lies beside its name, and nothing below that says that there is one, but its size.
+    pub(crate) fn queues_apart(&self) -> bool {
+        self.dialect == Dialect::Kazoo
+    }
+    /// Where those wait who want permits of the semaphore with this path.
+    pub(crate) fn queue(&self, path: &str) -> String {
+        if self.queues_apart() { format!("{path}{QUEUE}") } else { format!("{path}/{LOCKS}") }
+    }
+    /// Where its permits lie.
+    pub(crate) fn permits(&self, path: &str) -> String {
+        if self.queues_apart() { path.to_owned() } else { format!("{path}/{LEASES}") }
+    }
+    /// Those of the two that are not the name's own node: who waits comes first, so nobody who goes from one to the other between two
+    /// looks is missed.
+    pub(crate) fn rooms(&self, path: &str) -> Vec<String> {
+        let mut rooms = vec![self.queue(path), self.permits(path)];
+        rooms.retain(|room| room != path);
+        rooms
     }
     /// Those who are connected, and the store's identity.
     pub(crate) fn id(&self) -> String {
@@ -137,7 +161,20 @@ impl Paths {
         path
     }
     pub(crate) fn name(&self, child: &str) -> Option<Name> {
-        unescape(child)
+        match child.strip_suffix(NO_QUEUE) {
+            _ if !self.queues_apart() => unescape(child),
+            _ if child.ends_with(QUEUE) => None,
+            Some(head) => unescape(&format!("{head}{QUEUE}")),
+            None => unescape(child),
+        }
+    }
+    /// The node of the n-th of so many permits of one hold. The server adds the number, or it has none.
+    pub(crate) fn permit(&self, hold: HoldId, n: u32) -> (String, Mode) {
+        match (self.dialect, n) {
+            (Dialect::Curator, _) => (self.beginning(Role::Permit, hold), Mode::EphemeralSequential),
+            (Dialect::Kazoo, 0) => (hold.to_string(), Mode::Ephemeral),
+            (Dialect::Kazoo, n) => (format!("{hold}-{n}"), Mode::Ephemeral),
+        }
     }
     /// What a contender's node begins with; the server adds the number.
     pub(crate) fn beginning(&self, role: Role, hold: HoldId) -> String {
@@ -202,7 +239,17 @@ const fn curators(role: Role) -> &'static str {
         Role::Permit => "lease-",
     }
 }
+/// kazoo's permits have no number, and are no queue.
+fn permit_of_kazoos(name: &str) -> Option<Node> {
+    let (id, rest) = name.split_at_checked(32)?;
+    let number = if rest.is_empty() { 0 } else { rest.strip_prefix('-')?.parse().ok()? };
+    let is_id = id.bytes().all(|b| b.is_ascii_hexdigit());
+    is_id.then(|| Node { name: name.to_owned(), id: id.to_owned(), role: Role::Permit, number })
+}
 fn parse(name: &str) -> Option<(Dialect, Node)> {
+    if let Some(permit) = permit_of_kazoos(name) {
+        return Some((Dialect::Kazoo, permit));
+    }
     // `-2147483648` has eleven.
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (head, number) = name.split_at(digits);
@@ -234,10 +281,6 @@ fn parse(name: &str) -> Option<(Dialect, Node)> {
 /// The words of others: ZooKeeper's own recipes, and elections that rank by other names.
 fn is_foreign(name: &str) -> bool {
     const WORDS: [&str; 4] = ["lock-", "latch-", "read-", "write-"];
-    // A permit of kazoo's.
-    if name.len() == 32 && name.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return true;
-    }
     let head = name.trim_end_matches(|c: char| c.is_ascii_digit());
     let numbered = head.len() < name.len();
     numbered && (WORDS.iter().any(|word| head.ends_with(word)) || (name.starts_with("x-") && head.ends_with('-')))
@@ -322,6 +365,15 @@ mod tests {
         }
     }
     #[test]
+    fn a_queue_of_kazoos_is_no_name() {
+        let (kazoo, curator) = (paths(Dialect::Kazoo), paths(Dialect::Curator));
+        let (name, odd) = (Name::new("d").unwrap(), Name::new("d-__lock__").unwrap());
+        let queue = kazoo.queue(&kazoo.of(&name));
+        assert_eq!((queue.as_str(), kazoo.of(&odd).as_str()), ("/fencelock/d-__lock__", "/fencelock/d%2D__lock__"));
+        assert_eq!((kazoo.name("d-__lock__"), kazoo.name("d%2D__lock__")), (None, Some(odd.clone())));
+        assert_eq!((curator.name("d-__lock__"), curator.of(&odd)), (Some(odd), queue));
+    }
+    #[test]
     fn nodes_are_read_as_their_peers_write_them() {
         let curator = paths(Dialect::Curator);
         let id = "abababab-abab-abab-abab-abababababab";
@@ -342,6 +394,8 @@ mod tests {
             (Role::Mutex, format!("{HOLD}-m__lock__0000000003")),
             (Role::Write, format!("{HOLD}-w__lock__-2147483648")),
             (Role::Read, format!("{HOLD}__rlock__0000000003")),
+            (Role::Permit, HOLD.to_string()),
+            (Role::Permit, format!("{HOLD}-7")),
         ] {
             assert_eq!(kazoo.contender(&name).map(|node| node.role), Some(role), "{name}");
             assert_eq!(curator.child(&name), Child::Foreign(name));
