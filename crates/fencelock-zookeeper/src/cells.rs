@@ -60,13 +60,8 @@ impl Shared {
             if cell.mark.is_some() && gone.is_some() {
                 continue;
             }
-            if rooms {
-                for path in self.paths.rooms(&path) {
-                    let listed = self.link.look(Op::Children { path, watch: false });
-                    if found(listed.children().await)?.is_some_and(|(names, _)| !names.is_empty()) {
-                        return Ok(Err(Kind::Semaphore));
-                    }
-                }
+            if rooms && self.any_in(None, &path).await? {
+                return Ok(Err(Kind::Semaphore));
             }
             if let (None, Some((data, _))) = (&cell.mark, &cell.node) {
                 // A semaphore's size minds nobody when it is not used; anything else is somebody's.

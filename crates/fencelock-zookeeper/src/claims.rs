@@ -131,7 +131,7 @@ impl Shared {
             return Ok(Turn::Gone);
         }
         // Where nobody is, there is no semaphore any more.
-        if permits || rooms && self.any_in(place.session, &place.path).await? {
+        if permits || rooms && self.any_in(Some(place.session), &place.path).await? {
             return Ok(Turn::OtherKind(Kind::Semaphore));
         }
         // The first one's kind is the name's. Whoever follows him for another one is on his way out.
@@ -148,13 +148,21 @@ impl Shared {
         let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX).saturating_sub(1);
         Ok(Turn::Waits { ahead, front: Front::Goes { node: path(nearest), holder: Some(path(first)) } })
     }
-    /// Who waits first, who holds then: nobody who goes from one to the other in between is missed.
-    async fn any_in(&self, session: Session, path: &str) -> Result<bool, Fault> {
-        let ask = |path| self.link.ask(session, Op::Children { path, watch: false });
-        let asked: Vec<_> = self.paths.rooms(path).into_iter().map(ask).collect();
+    /// Whether anybody waits for permits, or has one: who waits first, who holds then, so nobody who goes from one to the other in between
+    /// is missed.
+    pub(crate) async fn any_in(&self, session: Option<Session>, path: &str) -> Result<bool, Fault> {
+        let ask = |room: &String| {
+            let children = Op::Children { path: room.clone(), watch: false };
+            session.map_or_else(|| self.link.look(children.clone()), |session| self.link.ask(session, children.clone()))
+        };
+        let rooms = [self.paths.queue(path), self.paths.permits(path)];
+        let asked: Vec<_> = rooms.iter().map(ask).collect();
+        let is_permit = |name: &String| self.paths.contender(name).is_some_and(|node| node.role == Role::Permit);
         let mut any = false;
-        for asked in asked {
-            any |= found(asked.children().await)?.is_some_and(|(names, _)| !names.is_empty());
+        for (room, asked) in rooms.iter().zip(asked) {
+            let names = found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default();
+            // The name's own node has others below it, too.
+            any |= if room == path { names.iter().any(is_permit) } else { !names.is_empty() };
         }
         Ok(any)
     }

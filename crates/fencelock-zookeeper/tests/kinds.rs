@@ -1,5 +1,7 @@
 //! What ZooKeeper's own ways bring with them: numbers that begin anew, names that it refuses, nodes of strangers, and what each
 //! operation costs.
+//!
+//! Planted to see it go red: a size that says nothing of a semaphore's queue.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -8,12 +10,12 @@ use fencelock_conformance::{
     proxy::{Proxy, Trouble},
     within,
 };
-use fencelock_core::{Client, Conflict, ErrorKind, LossReason, Version};
+use fencelock_core::{Client, Conflict, ErrorKind, LossReason, Member, MultiLock, Version};
 use fencelock_testkit::{
     ZooKeeper, ZooKeeperOptions,
     processes::{bar, tenth},
 };
-use fencelock_zookeeper::ZooKeeperEngine;
+use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
 use std::{
     sync::{
         Mutex,
@@ -86,6 +88,61 @@ async fn a_name_has_one_kind() {
         eventually("it is free", || async { b.mutex(name).try_lock().await.is_ok_and(|it| it.is_ok()) }).await;
     }
     assert_eq!(traces(&zk), [""; 0]);
+}
+/// Two who hand permits to each other, and two who want a mutex of that name: whoever comes meanwhile never gets in beside them (SAFETY K1).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_kinds_are_never_held_together() {
+    let zk = ZooKeeper::start();
+    for dialect in [Dialect::Curator, Dialect::Kazoo] {
+        let ends = Instant::now() + Duration::from_secs(tenth(30) as u64);
+        let mut tasks = Vec::new();
+        for n in 0..4 {
+            let mut config = Config::from_url(&zk.url()).unwrap();
+            (config.ttl, config.dialect) = (10 * SEC, dialect);
+            let (client, name) = (built(ZooKeeperEngine::connect(config).await.unwrap()), format!("{dialect}"));
+            tasks.push(tokio::spawn(async move {
+                let (mut spans, mut refused) = (Vec::new(), 0);
+                while Instant::now() < ends {
+                    // Who is behind one of his kind waits for him.
+                    let one: Member = match n % 2 {
+                        0 => client.semaphore(&name, 1).permits(1),
+                        _ => client.mutex(&name).into(),
+                    };
+                    let got = MultiLock::new([one]).lock().await;
+                    match got {
+                        Ok(held) => {
+                            let since = Instant::now();
+                            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
+                            spans.push((since, Instant::now(), n % 2));
+                            held.release().await.unwrap();
+                            // Now and then it is the others' turn.
+                            if fastrand::u8(0..4) == 0 {
+                                tokio::time::sleep(Duration::from_millis(fastrand::u64(0..10))).await;
+                            }
+                        }
+                        Err(error) => {
+                            assert_eq!(error.kind(), ErrorKind::KindMismatch, "{error}");
+                            refused += 1;
+                        }
+                    }
+                }
+                (spans, refused)
+            }));
+        }
+        let (mut spans, mut refused) = (Vec::new(), 0);
+        for task in tasks {
+            let (of_one, times) = task.await.unwrap();
+            spans.extend(of_one);
+            refused += times;
+        }
+        spans.sort_unstable();
+        let beside = spans.windows(2).filter(|pair| pair[1].0 < pair[0].1).count();
+        let kinds = [0, 1].map(|kind| spans.iter().filter(|(.., of)| *of == kind).count());
+        assert!(refused > 0 && kinds.iter().all(|n| *n > 10), "the run must bite: {kinds:?}, {refused} refused");
+        let what = format!("zookeeper, {dialect}: a mutex and a permit of one name held at once");
+        bar(&what, format!("{beside} of {} ({refused} refused)", spans.len()), "0", beside == 0);
+        assert_eq!(beside, 0);
+    }
 }
 type Attempt = for<'a> fn(&'a Client, &'a str) -> Try<'a>;
 type Try<'a> = std::pin::Pin<Box<dyn Future<Output = Result<Result<(), ()>, fencelock_core::Error>> + Send + 'a>>;

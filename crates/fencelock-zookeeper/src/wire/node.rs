@@ -135,13 +135,6 @@ impl Paths {
     pub(crate) fn permits(&self, path: &str) -> String {
         if self.queues_apart() { path.to_owned() } else { format!("{path}/{LEASES}") }
     }
-    /// Those of the two that are not the name's own node: who waits comes first, so nobody who goes from one to the other between two
-    /// looks is missed.
-    pub(crate) fn rooms(&self, path: &str) -> Vec<String> {
-        let mut rooms = vec![self.queue(path), self.permits(path)];
-        rooms.retain(|room| room != path);
-        rooms
-    }
     /// Those who are connected, and the store's identity.
     pub(crate) fn id(&self) -> String {
         format!("{}/%id", self.base)
