@@ -284,10 +284,10 @@ async fn watch(link: &Link, inbox: &mut UnboundedReceiver<Order>, open: &mut Ope
                     // We have ended it.
                     _ => {}
                 },
-                Ok(Some(Watched { id, created: true, header, .. })) => {
-                    open.began(id, header.map_or(i64::MAX, |header| header.revision));
-                }
-                Ok(Some(Watched { id, events, .. })) => {
+                Ok(Some(Watched { id, created, header, events, .. })) => {
+                    if created {
+                        open.began(id, header.map_or(i64::MAX, |header| header.revision));
+                    }
                     open.tell(id, events.into_iter().filter_map(|event| Some(event.key?.key)));
                 }
                 Ok(None) => return Some(()),
