@@ -64,7 +64,7 @@ fn a_table_and_a_page() {
 #[test]
 fn what_it_cannot_do() {
     let place = Place::new();
-    let port = fencelock_testkit::free_port();
+    let port = fencelock_testkit::Port::free();
     for (arguments, expected, said) in [
         (vec![format!("redis://127.0.0.1:{port}")], 69, "no connection"),
         (vec!["redis://h?colour=red".to_owned()], 78, "colour"),

@@ -1,9 +1,10 @@
 //! A TCP proxy that makes trouble on the way to a real server: what it does to a command is chosen by the command itself.
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
@@ -141,15 +142,24 @@ impl fmt::Debug for Proxy {
 fn calm() -> Arc<Rule> {
     Arc::new(|_| Trouble::None)
 }
+/// On a port that is kept for nobody else.
+///
+/// *Invariant:* a server's port may be kept for it, as a socket that does not listen, while it is down: to whoever does not say that he
+/// shares it, the kernel gives no such port.
 fn listener() -> (TcpListener, SocketAddr) {
     for _ in 0..1_000 {
-        if let Ok(listener) = TcpListener::bind(("127.0.0.1", fastrand::u16(20_000..32_000)))
-            && let Ok(address) = listener.local_addr()
-        {
-            return (listener, address);
+        if let Ok(found) = listen(fastrand::u16(20_000..32_000)) {
+            return found;
         }
     }
     panic!("no port of loopback between 20000 and 32000 is free")
+}
+fn listen(port: u16) -> rustix::io::Result<(TcpListener, SocketAddr)> {
+    let address = SocketAddrV4::new(Ipv4Addr::LOCALHOST, port);
+    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    bind(&socket, &address)?;
+    rustix::net::listen(&socket, 128)?;
+    Ok((socket.into(), address.into()))
 }
 
 impl Shared {
@@ -285,6 +295,14 @@ mod tests {
     //! Planted to see them go red: a length that is one too short; the rule asked after the command was sent.
     use super::*;
 
+    #[test]
+    fn a_port_that_is_kept_for_somebody_is_not_taken() {
+        let port = fencelock_testkit::Port::free();
+        assert!(listen(port.number()).is_err());
+        let number = port.number();
+        drop(port);
+        listen(number).unwrap();
+    }
     #[test]
     fn commands_are_told_apart() {
         let two = b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n*1\r\n$4\r\nPING\r\n";

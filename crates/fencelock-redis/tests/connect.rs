@@ -13,7 +13,7 @@ use std::time::Instant;
 #[test]
 fn encrypted_with_certificates_of_both_sides() {
     let pki = Pki::new(&["localhost"]);
-    let tls_port = fencelock_testkit::free_port();
+    let tls_port = fencelock_testkit::Port::free();
     let word = |name: &str| pki.file(name).display().to_string();
     let arguments = ["--tls-port", &tls_port.to_string(), "--tls-auth-clients", "yes"].map(str::to_owned).into_iter();
     let files = [
@@ -24,7 +24,7 @@ fn encrypted_with_certificates_of_both_sides() {
     let files = files.into_iter().flat_map(|(flag, name)| [flag.to_owned(), word(name)]);
     let _server = Redis::with(RedisOptions { arguments: arguments.chain(files).collect(), ..RedisOptions::default() });
     let config = |host: &str, ca: Option<&str>, client: Option<&str>| {
-        let mut config = Config::new(host, tls_port);
+        let mut config = Config::new(host, tls_port.number());
         let pair = |who: &str| (pki.file(&format!("{who}.client.crt")), pki.file(&format!("{who}.client.key")));
         config.tls = Some(Tls { ca: ca.map(|name| pki.file(name)), client: client.map(pair) });
         config

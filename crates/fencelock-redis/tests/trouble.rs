@@ -25,7 +25,7 @@ async fn works(client: &Client, name: &str) {
 
 #[test]
 fn no_server() {
-    let port = fencelock_testkit::free_port();
+    let port = fencelock_testkit::Port::free();
     runtime().block_on(async {
         let started = Instant::now();
         let error = refused(&format!("redis://:{SECRET}@127.0.0.1:{port}")).await;

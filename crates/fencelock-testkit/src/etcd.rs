@@ -1,6 +1,6 @@
 //! Private etcd servers: one, or several that are one cluster.
 use crate::network::{Network, inside};
-use crate::process::{Folder, free_port, signal, spawn};
+use crate::process::{Folder, Port, log_of, signal, spawn, state_of};
 use rustix::process::Signal;
 use std::{
     ffi::OsString,
@@ -16,7 +16,6 @@ use std::{
 const READY: Duration = Duration::from_secs(20);
 /// A paused member takes connections, and says nothing.
 const ANSWER: Duration = Duration::from_secs(1);
-const TAKEN: &str = "address already in use";
 
 /// How it is started.
 #[derive(Clone, Debug)]
@@ -63,10 +62,10 @@ struct Member {
     address: Ipv4Addr,
     /// Where its peers find it.
     host: Ipv4Addr,
-    client: u16,
-    peer: u16,
+    client: Port,
+    peer: Port,
     /// Without TLS, whatever the clients speak: health and metrics.
-    metrics: u16,
+    metrics: Port,
     /// Its data, and its log.
     folder: PathBuf,
     child: Mutex<Option<Child>>,
@@ -74,7 +73,7 @@ struct Member {
 impl Member {
     fn new(folder: PathBuf, n: usize, network: Option<&Network>) -> Self {
         std::fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        let (client, peer, metrics) = (free_port(), free_port(), free_port());
+        let (client, peer, metrics) = (Port::free(), Port::free(), Port::free());
         let (address, host) =
             network.map_or((Ipv4Addr::LOCALHOST, Ipv4Addr::LOCALHOST), |it| (it.client(n), it.peer(n)));
         Self { address, host, client, peer, metrics, folder, child: Mutex::default() }
@@ -86,13 +85,12 @@ impl Member {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        log_of(&self.folder)
     }
     fn runs(&self) -> bool {
         self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
     fn is_ready(&self) -> bool {
-        // Its own word first: on these ports somebody else's server may answer.
         self.log().contains("serving client ") && self.get("/health").is_ok_and(|it| it.contains(r#""health":"true""#))
     }
     /// False: it ended.
@@ -104,13 +102,14 @@ impl Member {
             if self.is_ready() {
                 return true;
             }
-            assert!(Instant::now() < deadline, "etcd is not ready within {READY:?}:\n{}", self.log());
+            let doing = || state_of(self.child().as_ref());
+            assert!(Instant::now() < deadline, "etcd is not ready within {READY:?}: {}\n{}", doing(), self.log());
             thread::sleep(Duration::from_millis(5));
         }
     }
     /// The answer to an HTTP request, with its head.
     fn get(&self, path: &str) -> io::Result<String> {
-        let address = SocketAddr::from((self.address, self.metrics));
+        let address = SocketAddr::from((self.address, self.metrics.number()));
         let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
         stream.set_read_timeout(Some(ANSWER))?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
@@ -153,21 +152,19 @@ impl Etcd {
     #[must_use]
     pub fn with(options: EtcdOptions) -> Self {
         assert!(options.members > 0, "an etcd without members");
-        for _ in 0..10 {
-            let folder = Folder::new("etcd");
-            let members = (0..options.members)
-                .map(|n| Member::new(folder.path().join(name(n)), n, options.network.as_deref()))
-                .collect();
-            let cluster = Self { members, options: options.clone(), folder };
-            // Without the others none is healthy.
-            (0..options.members).for_each(|member| cluster.begin(member));
-            let deadline = Instant::now() + READY;
-            let Some(ended) = cluster.members.iter().find(|member| !member.wait(deadline)) else { return cluster };
-            // Somebody else may have taken a port meanwhile.
-            let log = ended.log();
-            assert!(log.contains(TAKEN), "etcd did not start; `cargo xtask test` installs it:\n{log}");
+        let folder = Folder::new("etcd");
+        let members = (0..options.members)
+            .map(|n| Member::new(folder.path().join(name(n)), n, options.network.as_deref()))
+            .collect();
+        let cluster = Self { members, options, folder };
+        // Without the others none is healthy.
+        (0..cluster.members.len()).for_each(|member| cluster.begin(member));
+        let deadline = Instant::now() + READY;
+        for member in &cluster.members {
+            let ready = member.wait(deadline);
+            assert!(ready, "etcd did not start; `cargo xtask test` installs it:\n{}", member.log());
         }
-        panic!("no ports for etcd");
+        cluster
     }
     /// Where it is, as the engine is told.
     pub fn url(&self) -> String {
@@ -188,7 +185,7 @@ impl Etcd {
     }
     /// Of the address where it is: 127.0.0.1, but in a network.
     pub fn client_port(&self, member: usize) -> u16 {
-        self.members[member].client
+        self.members[member].client.number()
     }
     /// A folder for each member, `m0` and so on: its files, and its log.
     pub fn folder(&self) -> &Folder {
@@ -203,17 +200,9 @@ impl Etcd {
     /// # Panics
     /// It does not start, or is not healthy.
     pub fn restart(&self, member: usize) {
-        let deadline = Instant::now() + READY;
-        loop {
-            self.begin(member);
-            if self.members[member].wait(deadline) {
-                return;
-            }
-            // Somebody else may have taken a port while it did not run. It cannot move: it is known by its ports.
-            let log = self.members[member].log();
-            assert!(log.contains(TAKEN) && Instant::now() < deadline, "etcd did not start again:\n{log}");
-            thread::sleep(Duration::from_millis(50));
-        }
+        self.begin(member);
+        let ready = self.members[member].wait(Instant::now() + READY);
+        assert!(ready, "etcd did not start again:\n{}", self.members[member].log());
     }
     /// As [`restart`](Self::restart), without waiting: to start several, of which none is healthy without the others.
     ///
@@ -381,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn another_port_is_tried_only_where_a_port_is_the_trouble() {
+    fn what_it_says_is_told_when_it_does_not_start() {
         let wrong = || Etcd::with(EtcdOptions { arguments: vec!["--no-such-flag".to_owned()], ..Default::default() });
         let why = std::panic::catch_unwind(|| drop(wrong())).unwrap_err();
         let why = why.downcast_ref::<String>().unwrap();

@@ -12,6 +12,7 @@ pub mod processes;
 mod redis;
 mod steady;
 mod zookeeper;
+mod zookeeper_log;
 mod zookeeper_shell;
 
 pub use abandoned::{abandon, panics};
@@ -20,7 +21,7 @@ pub use etcd::{Etcd, EtcdOptions, EtcdTls};
 pub use network::{Network, in_its_own_network};
 pub use peer::Peer;
 pub use pki::Pki;
-pub use process::{Folder, free_port};
+pub use process::{Folder, Port};
 pub use redis::{Redis, RedisOptions};
 pub use steady::on_a_steady_machine;
 pub use zookeeper::{ZooKeeper, ZooKeeperOptions, ZooKeeperTls};

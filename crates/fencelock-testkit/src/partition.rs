@@ -109,6 +109,7 @@ pub async fn a_way_out(engine: &str, cluster: &impl Members, cut: Cut) {
             (guard, Instant::now())
         });
         block_in_place(|| cluster.network().cut_off(member, true));
+        let cut_at = Instant::now();
         let early = timeout(CUT_OFF, &mut waits).await;
         let holds = guard.is_valid();
         assert!(early.is_err() || !holds, "{name}: two hold it");
@@ -125,6 +126,7 @@ pub async fn a_way_out(engine: &str, cluster: &impl Members, cut: Cut) {
             let (next, granted) = waited.expect("no panic");
             let (why, lost) = timeout(PATIENCE, told).await.expect("nobody tells the loss").expect("no panic");
             assert!(lost < granted, "{name}: lost ({why:?}) {:?} after the next grant", lost - granted);
+            println!("{name}: lost after {:?}: {why:?}", lost - cut_at);
             next
         };
         next.unwrap_or_else(|e| panic!("{name}: {e}")).release().await.unwrap_or_else(|e| panic!("{name}: {e}"));

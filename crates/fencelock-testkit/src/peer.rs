@@ -1,10 +1,10 @@
 //! Other people's clients, as processes that are told what to do: a line in, a line out.
-use crate::{ZooKeeper, process::Folder};
+use crate::ZooKeeper;
 use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, Stdio},
-    sync::{Mutex, OnceLock, PoisonError, mpsc},
+    sync::{Mutex, PoisonError, mpsc},
     thread,
     time::Duration,
 };
@@ -26,20 +26,12 @@ impl Peer {
     /// # Panics
     /// It cannot be built or started; `cargo xtask test` installs what it needs.
     pub fn curator(zk: &ZooKeeper, login: Option<&str>) -> Self {
-        static BUILT: OnceLock<Folder> = OnceLock::new();
-        let folder = BUILT.get_or_init(|| {
-            let folder = Folder::new("curator");
-            let built = Command::new("javac")
-                .args(["-proc:none", "-implicit:none", "-d"])
-                .arg(folder.path())
-                .args(["-cp", JARS])
-                .arg(interop("zookeeper/CuratorPeer.java"))
-                .status()
-                .unwrap_or_else(|e| panic!("javac: {e}; `cargo xtask test` installs it"));
-            assert!(built.success(), "Curator's peer cannot be built: {built}");
-            folder
+        let folder = kept("interop-curator", &interop("zookeeper/CuratorPeer.java"), |folder, source| {
+            let mut javac = Command::new("javac");
+            javac.args(["-proc:none", "-implicit:none", "-cp", JARS, "-d"]).arg(folder).arg(source);
+            javac
         });
-        let class_path = format!("{}:{JARS}:{LOG}", folder.path().display());
+        let class_path = format!("{}:{JARS}:{LOG}", folder.display());
         let mut command = Command::new("java");
         command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &class_path, "CuratorPeer"]);
         Self::start(command, zk, login)
@@ -49,21 +41,12 @@ impl Peer {
     /// # Panics
     /// As there.
     pub fn kazoo(zk: &ZooKeeper, login: Option<&str>) -> Self {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-        let packages = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/interop-python");
-        let requirements = interop("zookeeper/requirements.txt");
-        // What was installed last is written down beside it.
-        let (wanted, mark) = (std::fs::read(&requirements).unwrap_or_default(), packages.join("requirements.txt"));
-        if std::fs::read(&mark).ok().as_ref() != Some(&wanted) {
+        let packages = kept("interop-python", &interop("zookeeper/requirements.txt"), |folder, requirements| {
             let mut pip = Command::new("pip3");
-            pip.args(["install", "--quiet", "--disable-pip-version-check", "--upgrade", "--target"]).arg(&packages);
-            let done = pip.arg("-r").arg(&requirements).status();
-            let done = done.unwrap_or_else(|e| panic!("pip3: {e}; `cargo xtask test` installs it"));
-            assert!(done.success(), "kazoo cannot be installed: {done}");
-            std::fs::write(&mark, wanted).unwrap_or_else(|e| panic!("{}: {e}", mark.display()));
-        }
-        drop(turn);
+            pip.args(["install", "--quiet", "--disable-pip-version-check", "--upgrade", "--target"]).arg(folder);
+            pip.arg("-r").arg(requirements);
+            pip
+        });
         let mut command = Command::new("python3");
         command.env("PYTHONPATH", &packages).arg(interop("zookeeper/kazoo_peer.py"));
         Self::start(command, zk, login)
@@ -136,6 +119,24 @@ impl Drop for Peer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+/// A folder of `target`, made anew where what it is made of has changed.
+fn kept(name: &str, source: &Path, make: impl FnOnce(&Path, &Path) -> Command) -> PathBuf {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target").join(name);
+    let why = |e| panic!("{}: {e}", folder.display());
+    // What it was made of last is written down in it.
+    let wanted = std::fs::read(source).unwrap_or_else(|e| panic!("{}: {e}", source.display()));
+    let mark = source.file_name().map(|it| folder.join(it)).unwrap_or_else(|| unreachable!("a source is a file"));
+    if std::fs::read(&mark).ok().as_ref() != Some(&wanted) {
+        std::fs::create_dir_all(&folder).unwrap_or_else(why);
+        let mut command = make(&folder, source);
+        let made = command.status().unwrap_or_else(|e| panic!("{command:?}: {e}; `cargo xtask test` installs it"));
+        assert!(made.success(), "{command:?}: {made}");
+        std::fs::write(&mark, wanted).unwrap_or_else(why);
+    }
+    folder
 }
 fn interop(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../interop").join(file)

@@ -1,8 +1,12 @@
 //! Processes that do not outlive the test, and what they need.
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::{
+    net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt::set_socket_reuseaddr},
+    process::{Pid, Signal, kill_process},
+};
 use std::{
-    io,
-    net::TcpListener,
+    fmt, io,
+    net::{Ipv4Addr, SocketAddrV4},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     process::{Child, Command},
     sync::{
@@ -41,16 +45,42 @@ impl Drop for Folder {
     }
 }
 
-/// A port of loopback that nobody uses now, below those that the kernel gives to clients.
+/// A port that is nobody else's for as long as this lives, whether or not somebody listens on it: below those that the kernel gives to
+/// clients.
 ///
-/// # Panics
-/// There is none.
-#[must_use]
-pub fn free_port() -> u16 {
-    (0..1_000)
-        .map(|_| fastrand::u16(20_000..32_000))
-        .find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok())
-        .unwrap_or_else(|| panic!("no port of loopback between 20000 and 32000 is free"))
+/// *Invariant:* whoever looks for a port says to the kernel that he shares it with nobody, and is refused where one of these is kept. A
+/// server says that it shares it, and may listen beside this, which does not.
+#[derive(Debug)]
+pub struct Port {
+    number: u16,
+    _kept: OwnedFd,
+}
+impl Port {
+    /// Nobody uses it.
+    ///
+    /// # Panics
+    /// There is none.
+    #[must_use]
+    pub fn free() -> Self {
+        (0..1_000)
+            .find_map(|_| Self::keep(fastrand::u16(20_000..32_000)).ok())
+            .unwrap_or_else(|| panic!("no port between 20000 and 32000 is free"))
+    }
+    fn keep(number: u16) -> rustix::io::Result<Self> {
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+        bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, number))?;
+        set_socket_reuseaddr(&socket, true)?;
+        Ok(Self { number, _kept: socket })
+    }
+    /// Which it is.
+    pub fn number(&self) -> u16 {
+        self.number
+    }
+}
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.number.fmt(f)
+    }
 }
 
 type Started = io::Result<Child>;
@@ -75,9 +105,42 @@ pub(crate) fn spawn(
     starter.send((command, reply)).map_err(|_| gone(()))?;
     started.recv().map_err(|_| gone(()))?
 }
+/// What it has said; where that cannot be read, why.
+pub(crate) fn log_of(folder: &Path) -> String {
+    let log = std::fs::read(folder.join("log"));
+    log.map_or_else(|e| format!("{}: its log: {e}", folder.display()), |it| String::from_utf8_lossy(&it).into_owned())
+}
+/// As what it runs, and whether it runs, sleeps or is stopped.
+pub(crate) fn state_of(child: Option<&Child>) -> String {
+    let Some(id) = child.map(Child::id) else { return "it does not run".to_owned() };
+    let file = |name: &str| std::fs::read_to_string(format!("/proc/{id}/{name}")).unwrap_or_default();
+    let (words, status) = (file("cmdline").replace('\0', " "), file("status"));
+    let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or("gone");
+    format!("{state}: {words}")
+}
 pub(crate) fn signal(child: &Child, signal: Signal) {
     let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     if let Some(pid) = pid {
         let _ = kill_process(pid, signal);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_port_stays_ours_while_nobody_listens_and_a_server_may() {
+        let port = Port::free();
+        for _ in 0..2 {
+            let server = TcpListener::bind(("127.0.0.1", port.number())).unwrap();
+            assert!(Port::keep(port.number()).is_err(), "it is listened on");
+            drop(server);
+            assert!(Port::keep(port.number()).is_err(), "it is kept");
+        }
+        let number = port.number();
+        drop(port);
+        Port::keep(number).unwrap();
     }
 }

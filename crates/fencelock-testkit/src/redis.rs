@@ -1,7 +1,7 @@
 //! A private redis-server.
 use crate::{
     clock::WallClock,
-    process::{Folder, free_port, signal, spawn},
+    process::{Folder, Port, log_of, signal, spawn, state_of},
 };
 use rustix::process::Signal;
 use std::{
@@ -29,7 +29,7 @@ pub struct RedisOptions {
 /// One server; it is killed, and its folder removed, when this is dropped.
 #[derive(Debug)]
 pub struct Redis {
-    port: u16,
+    port: Port,
     options: RedisOptions,
     child: Mutex<Option<Child>>,
     folder: Folder,
@@ -47,25 +47,13 @@ impl Redis {
     #[must_use]
     pub fn with(options: RedisOptions) -> Self {
         let folder = Folder::new("redis");
-        for _ in 0..10 {
-            let server = Self {
-                port: free_port(),
-                options: options.clone(),
-                child: Mutex::default(),
-                folder: Folder::new("redis"),
-            };
-            // Somebody else may have taken the port meanwhile.
-            if server.restart() {
-                return server;
-            }
-            let log = std::fs::read_to_string(server.folder.path().join("log")).unwrap_or_default();
-            assert!(log.contains("Address already in use"), "redis-server did not start:\n{log}");
-        }
-        panic!("no port for redis-server, in {}", folder.path().display());
+        let server = Self { port: Port::free(), options, child: Mutex::default(), folder };
+        assert!(server.restart(), "redis-server did not start:\n{}", log_of(server.folder.path()));
+        server
     }
     /// On 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number()
     }
     /// Where it is, as the engine is told.
     pub fn url(&self) -> String {
@@ -89,12 +77,12 @@ impl Redis {
             if !self.runs() {
                 return false;
             }
-            // Its own word: on this port somebody else's server may answer.
-            let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
+            let log = log_of(self.folder.path());
             if log.contains("Ready to accept connections") {
                 return true;
             }
-            assert!(Instant::now() < deadline, "redis-server is not ready within {READY:?}");
+            let doing = || state_of(self.child().as_ref());
+            assert!(Instant::now() < deadline, "redis-server is not ready within {READY:?}: {}\n{log}", doing());
             thread::sleep(Duration::from_millis(2));
         }
     }
@@ -136,7 +124,7 @@ impl Redis {
     /// # Errors
     /// It does not answer within 5 s.
     pub fn ask(&self, words: &[&str]) -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port()))?;
         stream.set_read_timeout(Some(Duration::from_secs(5)))?;
         let mut text = format!("*{}\r\n", words.len());
         words.iter().for_each(|word| text.push_str(&format!("${}\r\n{word}\r\n", word.len())));

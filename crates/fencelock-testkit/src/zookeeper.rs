@@ -1,6 +1,6 @@
 //! Private ZooKeeper servers: one, or several that are one ensemble.
 use crate::network::{Network, inside};
-use crate::process::{Folder, free_port, signal, spawn};
+use crate::process::{Folder, Port, log_of, signal, spawn, state_of};
 use crate::zookeeper_shell::ZooKeeperShell;
 use rustix::process::Signal;
 use std::{
@@ -17,9 +17,9 @@ use std::{
 const READY: Duration = Duration::from_secs(30);
 /// A paused member takes connections, and says nothing.
 const ANSWER: Duration = Duration::from_secs(1);
-const TAKEN: &str = "Address already in use";
-/// Logged when every port for clients is bound.
+/// Logged when every port for clients is bound; or, after this, when it ends.
 const STARTED: &str = "ZooKeeper audit is";
+const FAILED: &str = "exiting abnormally";
 /// How long a member may be silent until the others go on without it: enough for a machine that stands still for a
 /// moment. Who is killed is missed at once.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -116,14 +116,13 @@ pub struct ZooKeeper {
 struct Member {
     /// Where its clients find it.
     address: Ipv4Addr,
-    client: u16,
-    /// Without TLS, whatever the clients speak: four-letter words. The same where the clients have none.
-    plain: u16,
-    /// Where its peers find it. Of loopback, it is nobody else's: it listens on `peer` only while it leads, and nobody comes there
-    /// meanwhile.
+    /// Without TLS: four-letter words, and clients where those have none.
+    plain: Port,
+    secure: Option<Port>,
+    /// Where its peers find it.
     host: Ipv4Addr,
-    peer: u16,
-    election: u16,
+    peer: Port,
+    election: Port,
     /// Its configuration, its data, and its log.
     folder: PathBuf,
     child: Mutex<Option<Child>>,
@@ -132,16 +131,14 @@ impl Member {
     fn new(folder: PathBuf, n: usize, options: &ZooKeeperOptions) -> Self {
         let data = folder.join("data");
         std::fs::create_dir_all(&data).unwrap_or_else(|e| panic!("{}: {e}", data.display()));
-        let client = free_port();
-        let own = || Ipv4Addr::new(127, fastrand::u8(1..255), fastrand::u8(1..255), fastrand::u8(1..255));
         let network = options.network.as_ref();
         Self {
             address: network.map_or(Ipv4Addr::LOCALHOST, |network| network.client(n)),
-            client,
-            plain: if options.tls.is_some() { free_port() } else { client },
-            host: network.map_or_else(own, |network| network.peer(n)),
-            peer: free_port(),
-            election: free_port(),
+            plain: Port::free(),
+            secure: options.tls.as_ref().map(|_| Port::free()),
+            host: network.map_or(Ipv4Addr::LOCALHOST, |network| network.peer(n)),
+            peer: Port::free(),
+            election: Port::free(),
             folder,
             child: Mutex::default(),
         }
@@ -150,33 +147,36 @@ impl Member {
         self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.join("log")).unwrap_or_default()
+        log_of(&self.folder)
     }
     fn runs(&self) -> bool {
         self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
-    /// False: it ended, or somebody else has one of its ports; without some of them it would go on, and never lead.
+    /// False: it ended.
     fn wait(&self, deadline: Instant) -> bool {
         loop {
-            let (runs, log) = (self.runs(), self.log());
-            if !runs || log.contains(TAKEN) {
+            if !self.runs() {
                 return false;
             }
-            // Its own word first: on its port somebody else's server may answer. And who asks before it has loaded its
-            // data is never answered, and counts as a connection as long as it runs.
-            if log.contains(STARTED) && self.mode().is_some() {
+            let log = self.log();
+            // Whoever asks before it has loaded its data is never answered, and counts as a connection as long as it runs.
+            if log.contains(STARTED) && !log.contains(FAILED) && self.mode().is_some() {
                 return true;
             }
-            assert!(Instant::now() < deadline, "ZooKeeper is not ready within {READY:?}:\n{log}");
+            let doing = || state_of(self.child().as_ref());
+            assert!(Instant::now() < deadline, "ZooKeeper is not ready within {READY:?}: {}\n{log}", doing());
             thread::sleep(Duration::from_millis(5));
         }
     }
+    fn client(&self) -> u16 {
+        self.secure.as_ref().unwrap_or(&self.plain).number()
+    }
     fn endpoint(&self) -> String {
-        format!("{}:{}", self.address, self.client)
+        format!("{}:{}", self.address, self.client())
     }
     /// Of the four-letter words.
     fn plain(&self) -> SocketAddr {
-        (self.address, self.plain).into()
+        (self.address, self.plain.number()).into()
     }
     /// The answer to a four-letter word.
     fn command(&self, word: &str) -> io::Result<String> {
@@ -223,20 +223,18 @@ impl ZooKeeper {
     #[must_use]
     pub fn with(options: ZooKeeperOptions) -> Self {
         assert!(options.members > 0, "a ZooKeeper without members");
-        for _ in 0..10 {
-            let folder = Folder::new("zookeeper");
-            let member = |n: usize| Member::new(folder.path().join(format!("m{n}")), n, &options);
-            let members = (0..options.members).map(member).collect();
-            let ensemble = Self { members, options: options.clone(), folder };
-            // Without the others none serves.
-            (0..options.members).for_each(|member| ensemble.begin(member));
-            let deadline = Instant::now() + READY;
-            let Some(failed) = ensemble.members.iter().find(|member| !member.wait(deadline)) else { return ensemble };
-            // Somebody else may have taken a port meanwhile.
-            let log = failed.log();
-            assert!(log.contains(TAKEN), "ZooKeeper did not start; `cargo xtask test` installs it:\n{log}");
+        let folder = Folder::new("zookeeper");
+        let member = |n: usize| Member::new(folder.path().join(format!("m{n}")), n, &options);
+        let members = (0..options.members).map(member).collect();
+        let ensemble = Self { members, options, folder };
+        // Without the others none serves.
+        (0..ensemble.members.len()).for_each(|member| ensemble.begin(member));
+        let deadline = Instant::now() + READY;
+        for member in &ensemble.members {
+            let ready = member.wait(deadline);
+            assert!(ready, "ZooKeeper did not start; `cargo xtask test` installs it:\n{}", member.log());
         }
-        panic!("no ports for ZooKeeper");
+        ensemble
     }
     /// Where it is, as the engine is told.
     pub fn url(&self) -> String {
@@ -257,7 +255,7 @@ impl ZooKeeper {
     }
     /// Of the address where it is: 127.0.0.1, but in a network.
     pub fn client_port(&self, member: usize) -> u16 {
-        self.members[member].client
+        self.members[member].client()
     }
     /// A folder for each member, `m0` and so on: its files, and its log.
     pub fn folder(&self) -> &Folder {
@@ -272,17 +270,9 @@ impl ZooKeeper {
     /// # Panics
     /// It does not start, or does not serve.
     pub fn restart(&self, member: usize) {
-        let deadline = Instant::now() + READY;
-        loop {
-            self.begin(member);
-            if self.members[member].wait(deadline) {
-                return;
-            }
-            // Somebody else may have taken a port while it did not run. It cannot move: it is known by its ports.
-            let log = self.members[member].log();
-            assert!(log.contains(TAKEN) && Instant::now() < deadline, "ZooKeeper did not start again:\n{log}");
-            thread::sleep(Duration::from_millis(50));
-        }
+        self.begin(member);
+        let ready = self.members[member].wait(Instant::now() + READY);
+        assert!(ready, "ZooKeeper did not start again:\n{}", self.members[member].log());
     }
     /// As [`restart`](Self::restart), without waiting: to start several, of which none serves without the others.
     ///
@@ -338,7 +328,7 @@ impl ZooKeeper {
             }
         }
         if let Some(ZooKeeperTls { client_auth, .. }) = &options.tls {
-            say("secureClientPort", &this.client.to_string());
+            say("secureClientPort", &this.client().to_string());
             say("secureClientPortAddress", &this.address.to_string());
             say("serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory");
             say("ssl.keyStore.type", "PEM");
@@ -583,7 +573,7 @@ mod tests {
     }
 
     #[test]
-    fn another_port_is_tried_only_where_a_port_is_the_trouble() {
+    fn what_it_says_is_told_when_it_does_not_start() {
         let arguments = vec!["tickTime=never".to_owned()];
         let wrong = || ZooKeeper::with(ZooKeeperOptions { arguments, ..Default::default() });
         let why = std::panic::catch_unwind(|| drop(wrong())).unwrap_err();
