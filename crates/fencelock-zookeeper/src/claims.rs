@@ -38,7 +38,7 @@ pub(crate) enum Front {
     /// This one goes, who came just before.
     Goes { node: String, holder: Option<String> },
     /// A permit is given back, or the size changes: so many were taken.
-    Frees { taken: usize, holder: Option<String> },
+    Frees { taken: usize, version: i32, holder: Option<String> },
 }
 impl Front {
     pub(crate) fn holder(&self) -> Option<&str> {
@@ -112,7 +112,7 @@ impl Shared {
     /// words; whoever came after us sees us. Where a semaphore's queue lies apart, whoever wants permits has said their size before he
     /// looks who is here: either he sees us, or we see the size, and look for him.
     async fn stands(&self, place: &Place, node: Option<&str>, names: &[String], stat: &Stat) -> Result<Turn, Fault> {
-        let own = node.map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
+        let own = node.map(|node| self.own(node)).transpose()?;
         let mut before: Vec<Node> = Vec::new();
         let (mut there, mut rooms) = (node.is_none(), self.paths.queues_apart() && stat.data_len > 0);
         let mut permits = false;
@@ -130,8 +130,7 @@ impl Shared {
         if !there {
             return Ok(Turn::Gone);
         }
-        // Where nobody is, there is no semaphore any more.
-        if permits || rooms && self.any_in(Some(place.session), &place.path).await? {
+        if permits {
             return Ok(Turn::OtherKind(Kind::Semaphore));
         }
         // The first one's kind is the name's. Whoever follows him for another one is on his way out.
@@ -143,10 +142,22 @@ impl Shared {
         // A difference that wraps is no order of all, so there is no sorting: the last is before nobody else.
         let nearest = before.iter().find(|one| !before.iter().any(|other| one.is_before(other)));
         let first = before.iter().find(|one| !before.iter().any(|other| other.is_before(one)));
-        let (Some(nearest), Some(first)) = (nearest, first) else { return Ok(Turn::Granted(place.made)) };
+        let (Some(nearest), Some(first)) = (nearest, first) else {
+            // Where nobody is, there is no semaphore any more; and whoever wants permits while others wait here is on his way out.
+            let semaphore = rooms && self.any_in(Some(place.session), &place.path).await?;
+            return Ok(if semaphore { Turn::OtherKind(Kind::Semaphore) } else { Turn::Granted(place.made) });
+        };
         let path = |node: &Node| format!("{}/{}", place.room, node.name);
         let ahead = u32::try_from(before.len()).unwrap_or(u32::MAX).saturating_sub(1);
         Ok(Turn::Waits { ahead, front: Front::Goes { node: path(nearest), holder: Some(path(first)) } })
+    }
+    /// What its node's name says.
+    ///
+    /// *Invariant:* no two contenders have one number. A server counts to 2^31 - 1 and not beyond (one before 3.6 goes on with -2^31): whoever
+    /// is given that number may share it with others, so it is nobody's place.
+    pub(crate) fn own(&self, node: &str) -> Result<Node, Fault> {
+        let own = self.paths.contender(last(node)).ok_or(Fault::Answer)?;
+        if own.number == i32::MAX { Err(Fault::Counted(node.to_owned())) } else { Ok(own) }
     }
     /// Whether anybody waits for permits, or has one: who waits first, who holds then, so nobody who goes from one to the other in between
     /// is missed.

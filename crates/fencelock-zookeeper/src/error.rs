@@ -28,6 +28,8 @@ pub(crate) enum Fault {
     Layout(String),
     /// What is written there is nothing of ours.
     Data(String),
+    /// The last number that a server gives, which it gives again.
+    Counted(String),
     /// So many bytes do not go into one message.
     TooLarge(usize),
 }
@@ -79,6 +81,9 @@ impl Fault {
             Self::Data(node) => new(ErrorKind::LayoutMismatch, "what is written there is somebody else's")
                 .with("node", node)
                 .hint("a semaphore's node holds its size, a cell's is marked as one: take another name, or empty the node"),
+            Self::Counted(node) => new(ErrorKind::Unsupported, "the server has counted to the end for this name")
+                .with("node", node)
+                .hint("while nobody uses it, delete the node above with all below it: the count begins anew, tokens go on"),
             Self::Layout(node) => new(ErrorKind::LayoutMismatch, "somebody contends there by another layout")
                 .with("node", node)
                 .hint("use one layout for all: curator, or kazoo by dialect=kazoo in the URL"),

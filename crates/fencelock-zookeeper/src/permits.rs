@@ -17,7 +17,7 @@ use fencelock_core::{Claim, Kind, Name};
 pub(crate) struct Known {
     /// `None`: nobody has said one.
     size: Option<u32>,
-    version: i32,
+    pub(crate) version: i32,
     pub(crate) resized: Word,
     /// Of permits that are given back; one who is not the first does not hear of them.
     pub(crate) freed: Option<Word>,
@@ -117,7 +117,7 @@ impl Shared {
             }
             let taken = held.as_ref().map_or(0, Vec::len);
             if u64::try_from(taken).unwrap_or(u64::MAX).saturating_add(u64::from(take)) > u64::from(size) {
-                return Ok(Turn::Waits { ahead: 0, front: Front::Frees { taken, holder: first } });
+                return Ok(Turn::Waits { ahead: 0, front: Front::Frees { taken, version, holder: first } });
             }
             if node.is_none() {
                 return Ok(Turn::Granted(0));
@@ -217,12 +217,12 @@ impl Shared {
             }
         }
         let free = u64::try_from(held.len()).unwrap_or(u64::MAX).saturating_add(u64::from(take)) <= u64::from(*size);
+        let version = *version;
         if !free {
             *freed = Some(word);
             let holder = held.first().map(|name| format!("{leases}/{name}"));
-            return Ok(Turn::Waits { ahead: 0, front: Front::Frees { taken: held.len(), holder } });
+            return Ok(Turn::Waits { ahead: 0, front: Front::Frees { taken: held.len(), version, holder } });
         }
-        let version = *version;
         *known = None;
         match self.take(place, version).await? {
             Some(turn) => Ok(turn),
@@ -234,7 +234,7 @@ impl Shared {
         if place.node.as_ref().is_some_and(|node| !queue.iter().any(|name| name == last(node))) {
             return Ok(Some(Turn::Gone));
         }
-        let own = place.node.as_ref().map(|node| self.paths.contender(last(node)).ok_or(Fault::Answer)).transpose()?;
+        let own = place.node.as_ref().map(|node| self.own(node)).transpose()?;
         let before: Vec<Node> = queue
             .iter()
             .filter_map(|name| self.paths.contender(name))

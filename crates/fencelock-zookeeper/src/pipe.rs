@@ -141,10 +141,16 @@ impl Pipe {
     pub(crate) fn put_back(&self, sent: Sent) {
         self.flow().sent.push_front(sent);
     }
-    /// Somebody has asked for word of this path, and was not answered yet.
-    pub(crate) fn will_watch(&self, path: &str) -> bool {
+    /// Nobody wants to hear of this path any more; unless somebody has asked for word of it and was not answered yet.
+    ///
+    /// *Invariant:* whoever asks after this is behind it.
+    pub(crate) fn unwatch(&self, path: String) {
+        let mut flow = self.flow();
         let of = |sent: &Sent| sent.watch.is_some() && sent.op.watch(true).is_some_and(|(at, _)| at == path);
-        self.flow().sent.iter().any(of)
+        if !flow.sent.iter().any(of) {
+            flow.send(Op::RemoveWatches { path }, None, None);
+            self.write(flow);
+        }
     }
 }
 impl Flow {

@@ -343,16 +343,11 @@ impl Wire {
             }
             !told.is_empty()
         });
-        // One that is on its way may want it still.
-        let wanted = |path: &String| {
-            [Watched::Data, Watched::Absent, Watched::Children]
-                .iter()
-                .any(|of| self.watches.contains_key(&(path.clone(), *of)))
-                || pipe.will_watch(path)
-        };
-        let gone: Vec<_> = unwatched.into_iter().filter(|path| !wanted(path)).collect();
-        for path in gone {
-            pipe.say(Op::RemoveWatches { path });
+        let kinds = [Watched::Data, Watched::Absent, Watched::Children];
+        for path in unwatched {
+            if !kinds.iter().any(|of| self.watches.contains_key(&(path.clone(), *of))) {
+                pipe.unwatch(path);
+            }
         }
     }
     /// All messages that are whole.

@@ -5,7 +5,10 @@ use crate::{
     link::{CONNECT_TIMEOUT, Word, found, heard},
     permits::Known,
     shared::{Place, Shared},
-    wire::op::{Op, code},
+    wire::{
+        node::last,
+        op::{Op, code},
+    },
 };
 use fencelock_core::{BootClock, Busy, Clock, Error, Outcome, Request, Result};
 use std::{sync::Arc, time::Duration};
@@ -81,6 +84,8 @@ async fn end(
     let told = |fault: Fault| shared.link.tell("lock", &fault);
     match turn {
         Turn::Granted(token) => return shared.granted(place, token).map(Outcome::Granted).map_err(told),
+        // It was not sent: its session was over.
+        Turn::Stopped if !request.is_stopped() && shared.found(place.hold).is_none() => return Ok(Outcome::Displaced),
         // Whoever has stopped it takes it back, if he does not come too early.
         Turn::Stopped => {
             if !place.open && place.nodes().next().is_none() {
@@ -160,6 +165,8 @@ async fn wait(shared: Arc<Shared>, request: Request, mut place: Box<Place>, mut 
                         pause = (pause * 2).min(MOST);
                         match settle(&shared, &mut place).await {
                             Ok(Some(settled)) => settled,
+                            // Somebody has taken away what it had.
+                            Ok(None) if place.nodes().next().is_none() => Turn::Gone,
                             Err(Fault::SessionOver) => return Ok(displaced(&shared, &place)),
                             _ => Turn::Waits { ahead, front },
                         }
@@ -270,15 +277,22 @@ async fn listen(
         Front::Goes { node, .. } => {
             let (asked, word) = shared.link.watch(session, Op::Data { path: node.clone(), watch: true });
             match found(asked.data().await) {
-                // Whoever is in front lets nobody read what he says.
+                // Whoever is in front lets nobody read what he says. Then nobody else is told that his node goes (CVE-2024-23944); that
+                // one of the room's has gone is.
                 Err(fault) if fault.is(code::NO_AUTH) => {
-                    let (asked, word) = shared.link.watch(session, Op::Exists { path: node.clone(), watch: true });
-                    Ok(found(asked.stat().await)?.map(|_| word))
+                    let room = Op::Children { path: place.room.clone(), watch: true };
+                    let (asked, word) = shared.link.watch(session, room);
+                    let names = found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default();
+                    Ok(names.iter().any(|name| name == last(node)).then_some(word))
                 }
                 data => Ok(data?.map(|_| word)),
             }
         }
-        Front::Frees { taken, .. } => {
+        Front::Frees { taken, version, .. } => {
+            // It was counted against another size.
+            if known.as_ref().is_some_and(|known| known.version != *version) {
+                return Ok(None);
+            }
             if let Some(freed) = known.as_mut().and_then(|known| known.freed.take()) {
                 return Ok(Some(freed));
             }

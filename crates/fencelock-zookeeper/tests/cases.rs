@@ -4,7 +4,7 @@ mod common;
 use common::*;
 use fencelock_conformance::{eventually, proxy::Proxy, within};
 use fencelock_core::{Client, ErrorKind, LossReason};
-use fencelock_testkit::{Folder, ZooKeeper, ZooKeeperOptions, free_port, processes};
+use fencelock_testkit::{Folder, Port, ZooKeeper, ZooKeeperOptions, processes};
 use fencelock_zookeeper::{Config, ZooKeeperEngine};
 use std::{
     fs,
@@ -228,7 +228,8 @@ async fn a_predecessor_goes_while_we_reconnect() {
     let guard = a.mutex("x").lock().await.unwrap();
     let next = tokio::spawn(b.mutex("x").lock());
     waits(&a, "x", 1).await;
-    proxy.lead_to(([127, 0, 0, 1], free_port()).into());
+    let nobody = Port::free();
+    proxy.lead_to(([127, 0, 0, 1], nobody.number()).into());
     proxy.cut();
     guard.release().await.unwrap();
     sleep(SEC / 2).await;

@@ -5,7 +5,7 @@ use common::*;
 use fencelock_conformance::{eventually, within};
 use fencelock_core::ErrorKind;
 use fencelock_testkit::{
-    Pki, ZooKeeper, ZooKeeperOptions, ZooKeeperTls, free_port,
+    Pki, Port, ZooKeeper, ZooKeeperOptions, ZooKeeperTls,
     processes::{bar, full},
 };
 use fencelock_zookeeper::{Config, Tls, ZooKeeperEngine};
@@ -94,6 +94,31 @@ async fn nodes_belong_to_whoever_logs_in() {
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }
 
+/// Whoever waits behind a node that he may not read is told all the same that it goes, and need not look by himself half a minute later.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_may_not_read_the_one_in_front_is_told_that_he_goes() {
+    let zk = ZooKeeper::start();
+    let open = async |user: &str| {
+        let url = zk.url().replace("zookeeper://", &format!("zookeeper://{user}")) + "?root=/open";
+        built(ZooKeeperEngine::from_url(&url).await.unwrap())
+    };
+    // What lies above is everybody's.
+    open("").await.mutex("x").lock().await.unwrap().release().await.unwrap();
+    let (ann, bob) = (open("ann:secret@").await, open("bob:hunter2@").await);
+    for _ in 0..3 {
+        let guard = ann.mutex("x").lock().await.unwrap();
+        let wait = tokio::spawn(bob.mutex("x").lock());
+        let both = || tokio::task::block_in_place(|| zk.shell().children("/open/x").unwrap().len() == 2);
+        eventually("he waits", || async { both() }).await;
+        // His watch, which is one more call, is there; or he looks for himself.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(!wait.is_finished());
+        guard.release().await.unwrap();
+        let next = tokio::time::timeout(10 * SEC, wait).await.expect("he is told").unwrap().unwrap();
+        next.release().await.unwrap();
+    }
+}
+
 /// The server has the last word about a session's timeout, and that is what a hold is good for.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_server_grants_counts() {
@@ -111,7 +136,7 @@ async fn what_the_server_grants_counts() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_are_dead() {
-    let (dead, zk) = (free_port(), ZooKeeper::start());
+    let (dead, zk) = (Port::free(), ZooKeeper::start());
     let began = Instant::now();
     let error = ZooKeeperEngine::from_url(&format!("zookeeper://127.0.0.1:{dead}")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");

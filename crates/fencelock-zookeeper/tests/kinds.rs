@@ -1,7 +1,8 @@
 //! What ZooKeeper's own ways bring with them: numbers that begin anew, names that it refuses, nodes of strangers, and what each
 //! operation costs.
 //!
-//! Planted to see it go red: a size that says nothing of a semaphore's queue.
+//! Planted to see them go red: a size that says nothing of a semaphore's queue; a wait that does not compare the size that it was counted
+//! against.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -116,13 +117,14 @@ async fn two_kinds_are_never_held_together() {
                             spans.push((since, Instant::now(), n % 2));
                             held.release().await.unwrap();
                             // Now and then it is the others' turn.
-                            if fastrand::u8(0..4) == 0 {
+                            if fastrand::bool() {
                                 tokio::time::sleep(Duration::from_millis(fastrand::u64(0..10))).await;
                             }
                         }
                         Err(error) => {
                             assert_eq!(error.kind(), ErrorKind::KindMismatch, "{error}");
                             refused += 1;
+                            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..3))).await;
                         }
                     }
                 }
@@ -363,4 +365,30 @@ async fn handed(zk: &ZooKeeper, client: &Client, (what, name): (&str, &str), rel
     let each = (messages(zk) - before - 1.0) / f64::from(u32::try_from(waiters).unwrap());
     let what = format!("zookeeper: operations of a hand-over of {what}");
     bar(&what, format!("{each:.2} with {waiters} waiting"), "< 5", each < 5.0);
+}
+
+/// Whoever begins to wait while the size changes has counted against the one before, and hears of no other one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_that_changes_while_somebody_begins_to_wait() {
+    let zk = ZooKeeper::start();
+    let (a, b) = (client(&zk, 30 * SEC).await, client(&zk, 30 * SEC).await);
+    for round in 0..200_u64 {
+        let held = a.semaphore("s", 1).acquire(1).await.unwrap();
+        let wait = tokio::spawn(b.semaphore("s", 1).acquire(1));
+        tokio::time::sleep(Duration::from_micros(round * 20)).await;
+        a.semaphore("s", 1).resize(1, 2).await.unwrap();
+        let next = match tokio::time::timeout(10 * SEC, wait).await.expect("there is room").unwrap() {
+            Ok(next) => Some(next),
+            // It came after the change, and says another size.
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::CapacityMismatch, "round {round}: {error}");
+                None
+            }
+        };
+        held.release().await.unwrap();
+        if let Some(next) = next {
+            next.release().await.unwrap();
+        }
+        a.semaphore("s", 2).resize(2, 1).await.unwrap();
+    }
 }

@@ -57,7 +57,7 @@ pub(crate) struct Node {
     /// Whose, as far as the name tells.
     pub(crate) id: String,
     pub(crate) role: Role,
-    /// Its place: the parent's counter, which goes on after 2^31 - 1 with -2^31.
+    /// Its place: the parent's counter, which ends with 2^31 - 1; that of a server before 3.6 goes on with -2^31.
     pub(crate) number: i32,
 }
 impl Node {
