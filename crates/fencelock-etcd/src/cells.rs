@@ -30,7 +30,7 @@ fn other(answer: &TxnDone, n: usize) -> Option<Kind> {
 
 impl Shared {
     pub(crate) async fn load(&self, conn: &Conn, name: &Name) -> Result<Result<Versioned, Kind>, Fault> {
-        let mut look = vec![get(&self.keys.value(name)), get(&self.keys.removed(name))];
+        let mut look = vec![get(self.keys.value(name)), get(self.keys.removed(name))];
         look.extend(kinds().map(|kind| any_under(&self.keys.room(kind, name))));
         let answer = self.link.txn(conn, choose(Vec::new(), look, Vec::new())).await?;
         if let Some(kind) = other(&answer, 2) {

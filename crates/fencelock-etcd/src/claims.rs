@@ -89,7 +89,7 @@ pub(crate) struct Line {
     /// The last one before us.
     last: Option<Vec<u8>>,
     /// We are told of everybody who goes.
-    hears_all: bool,
+    pub(crate) hears_all: bool,
 }
 impl Line {
     fn new(room: &str, claim: Claim, before: &[KeyValue], size: Option<Vec<u8>>) -> Self {
@@ -132,9 +132,9 @@ impl Shared {
     /// back changes the epoch first, so a claim that arrives later writes nothing.
     pub(crate) async fn enter(&self, conn: &Conn, place: &Place, queue: bool) -> Result<Entered, Fault> {
         let Place { name, claim, lease, .. } = place;
-        let shelf = if claim.capacity().is_some() { self.shelf(conn).await? } else { 0 };
         // Who is not polled any more leaves it so.
         self.asks(place, true);
+        let shelf = if claim.capacity().is_some() { self.shelf(conn).await? } else { 0 };
         let answer = self.link.txn(conn, claim_of(&self.keys, place, queue, shelf)).await?;
         self.asks(place, false);
         let entered = self.entered(place, queue, &answer).ok_or(Fault::Answer)?;
@@ -277,8 +277,31 @@ impl Shared {
         let before = last.iter().map(|key| Target::goes(key)).collect();
         Some(Confirmed::Waits(Front { created: made, before, line: None, revision, busy }))
     }
+    /// Of a semaphore, behind one who waits himself, and far: that one's turn, or his going.
+    fn far(&self, place: &Place, last: &[u8]) -> Vec<Target> {
+        let size = Target::comes(&self.keys.size(&place.name));
+        vec![Target::goes(last), size, Target::comes(&self.who_of(&place.name, last))]
+    }
     /// One call that writes nothing: whether it waits still. Where its turn may have come, one more.
+    ///
+    /// *Invariant:* whoever is far looks at the one before him alone: a thousand who come together would else read a million keys, and
+    /// again whenever a connection is lost.
     pub(crate) async fn stands(&self, conn: &Conn, place: &Place, front: &Front) -> Result<Confirmed, Fault> {
+        if let Some(line) = front.line.as_ref().filter(|line| !line.hears_all)
+            && let Some(last) = &line.last
+        {
+            let who = self.who_of(&place.name, last);
+            let look = vec![get(&place.spot.keys[0]), get(self.keys.size(&place.name)), get(who), get(last)];
+            let answer = self.link.txn(conn, choose(Vec::new(), look, Vec::new())).await?;
+            let one = |n| answer.one(n).ok_or(Fault::Answer);
+            let waits = one(2)?.and_then(|who| Record::read(&who.value)).is_some_and(|record| !record.holds);
+            let same = one(0)?.is_some_and(|own| own.created == front.created)
+                && one(1)?.map(|size| &size.value) == line.size.as_ref();
+            if same && waits && one(3)?.is_some() {
+                let before = self.far(place, last);
+                return Ok(Confirmed::Waits(Front { before, revision: answer.revision(), ..front.clone() }));
+            }
+        }
         if place.claim.capacity().is_none() {
             let look = choose(Vec::new(), self.look_of(place, front.created), Vec::new());
             let answer = self.link.txn(conn, look).await?;
@@ -320,7 +343,7 @@ impl Shared {
                 get(&size_key),
                 first_under(&self.keys.whos(&place.name)),
             ];
-            look.extend(last.as_deref().map(|key| get(&self.who_of(&place.name, key))));
+            look.extend(last.as_deref().map(|key| get(self.who_of(&place.name, key))));
             let answer = self.link.txn(conn, choose(Vec::new(), look, Vec::new())).await?;
             if let Some(end) = ended(place, made, &answer).ok_or(Fault::Answer)? {
                 return Ok(end);
@@ -349,9 +372,9 @@ impl Shared {
                     continue;
                 }
                 let record = answer.one(5).flatten().and_then(|who| Record::read(&who.value));
-                if let Some(key) = line.last.clone().filter(|_| record.is_some_and(|record| !record.holds)) {
-                    (targets[0], line.hears_all) = (Target::goes(&key), false);
-                    targets.push(Target::comes(&self.who_of(&place.name, &key)));
+                if let Some(key) = line.last.as_ref().filter(|_| record.is_some_and(|record| !record.holds)) {
+                    targets = self.far(place, key);
+                    line.hears_all = false;
                 }
             }
             if line.fits() {

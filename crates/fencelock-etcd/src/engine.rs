@@ -73,8 +73,8 @@ impl EtcdEngine {
         let link = Link::new(&config)?;
         let shared = Arc::new(Shared::new(Keys::new(&config.prefix, &config.namespace), link));
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
-        let conn = shared.link.soon(pending()).await.map_err(told)?;
-        let id = identity(&shared, &conn).await.map_err(told)?;
+        let mine = &shared;
+        let id = shared.link.again(|conn| async move { identity(mine, &conn).await }).await.map_err(told)?;
         let capabilities = Capabilities {
             read_write: true,
             downgrade: true,
@@ -249,16 +249,19 @@ impl Engine for EtcdEngine {
         let told = self.told("lock");
         let (mut misses, limit, mut queue, mut passed) = (0, BootClock.now() + CONNECT_TIMEOUT, false, 0);
         let (mut place, front) = loop {
-            let conn = self.link().soon(request.stopped()).await.map_err(&told)?;
             let Some(place) = self.place(request).await.map_err(&told)? else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
+            // After the lease: whoever has waited for that in vain has given up the connection that there was.
+            let conn = self.link().soon(request.stopped()).await;
             // What ends it is the epoch; core wants to know when to look for the last time.
-            if request.open(BootClock.now(), PATIENCE).is_none() {
-                // It may have been taken back before: then nobody comes for this place any more.
-                if place.created == 0 && !place.haunted {
-                    self.shared.forget(&place);
-                }
+            let open = conn.is_ok() && request.open(BootClock.now(), PATIENCE).is_some();
+            // It may have been taken back before: then nobody comes for this place any more.
+            if !open && place.created == 0 && !place.haunted {
+                self.shared.forget(&place);
+            }
+            let conn = conn.map_err(&told)?;
+            if !open {
                 return Ok(Outcome::Busy(Busy::default()));
             }
             match self.shared.enter(&conn, &place, request.wait() || queue).await {
@@ -344,14 +347,20 @@ impl Engine for EtcdEngine {
     }
     async fn acquire_all(&self, requests: &[Request]) -> Result<Together> {
         let told = self.told("lock");
-        let conn = self.link().soon(requests[0].stopped()).await.map_err(&told)?;
         let mut places = Vec::with_capacity(requests.len());
-        for request in requests {
-            match self.place(request).await.map_err(&told)? {
-                Some(place) => places.push(place),
-                None => break,
+        let placed = async {
+            for request in requests {
+                places.extend(self.place(request).await?);
             }
-        }
+            self.link().soon(requests[0].stopped()).await
+        };
+        let conn = match placed.await {
+            Ok(conn) => conn,
+            Err(fault) => {
+                places.iter().for_each(|place| self.shared.forget(place));
+                return Err(told(fault));
+            }
+        };
         let all = places.len() == requests.len()
             && requests.iter().all(|request| request.open(BootClock.now(), PATIENCE).is_some());
         let got = if all { self.shared.enter_all(&conn, &places).await } else { Ok(All::Apart) };

@@ -1,6 +1,7 @@
 //! The engine's own background: it keeps leases alive, hears of keys that go, waits in queues, and watches what is held.
 use crate::{
     claims::Front,
+    config::MIN_TTL,
     error::Fault,
     leases::{Lease, Place, Term},
     link::{CONNECT_TIMEOUT, Conn, PATIENCE},
@@ -28,6 +29,7 @@ use tokio::{
     task::JoinSet,
     time::sleep,
 };
+use tonic::Streaming;
 
 /// A busy machine is late by as much now and then.
 const LEAST_PATIENCE: Duration = Duration::from_millis(250);
@@ -123,7 +125,7 @@ async fn make_lease(shared: &Shared, conn: &Conn, term: Term) -> Result<(), Faul
     let epoch = put(&shared.keys.epoch(granted.id), b"new".to_vec(), granted.id);
     let answer = shared.link.txn(conn, choose(Vec::new(), vec![epoch], Vec::new())).await?;
     shared.report(Event::SessionAlive { session: session(granted.id), sent_at });
-    shared.leases().put(Lease { id: granted.id, term, epoch: answer.revision() });
+    shared.leases().put(Lease { id: granted.id, term, epoch: answer.revision() }, sent_at);
     shared.fresh.notify_one();
     Ok(())
 }
@@ -137,16 +139,43 @@ pub(crate) async fn revoke(shared: &Shared, conn: &Conn, lease: i64) -> Result<(
 
 /// Signs of life of all leases over one stream. Never returns.
 async fn keep_alive(shared: &Arc<Shared>) {
-    let mut pause = Duration::from_millis(10);
+    let (mut pause, mut patience) = (Duration::from_millis(10), Patience::default());
     loop {
         while shared.leases().next().is_none() {
             shared.fresh.notified().await;
         }
-        if beat(shared).await.is_some() {
-            pause = Duration::from_millis(10);
+        match beat(shared, &mut patience).await {
+            Beat::Counted => pause = Duration::from_millis(10),
+            Beat::Late => patience.longer(),
+            Beat::Failed => {}
         }
         sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(250));
+    }
+}
+/// How the signs of life over one connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beat {
+    /// One of them has counted, or there is nothing to keep alive.
+    Counted,
+    /// None has, and the server was silent for longer than they can wait.
+    Late,
+    /// None has.
+    Failed,
+}
+/// For how long a silent server is waited for.
+///
+/// *Invariant:* where it takes longer than a short ttl can wait, that hold is lost, and the others are not: from one connection on which
+/// nothing has counted to the next it gets longer, until one has counted that did not need it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Patience(u32);
+impl Patience {
+    fn longer(&mut self) {
+        self.0 = (self.0 + 1).min(5);
+    }
+    /// Early enough for another one to be tried within the ttl.
+    fn of(self, ttl: Duration) -> Duration {
+        ((ttl / 6).clamp(LEAST_PATIENCE, PATIENCE).min(ttl / 3) * (1 << self.0)).min(PATIENCE)
     }
 }
 /// What was sent and is not answered yet, for each lease in its order.
@@ -160,13 +189,10 @@ impl Sent {
         let (ttl, sent) = self.0.get_mut(&id)?;
         Some(Kept { id, ttl: *ttl, at: sent.pop_front()?, term })
     }
-    fn patience(&self) -> Option<Moment> {
-        self.0.values().filter_map(|(ttl, sent)| Some(patience(*ttl, *sent.front()?))).min()
+    /// When the stream is given up, if nothing is heard until then.
+    fn limit(&self, patience: Patience, heard: Moment) -> Option<Moment> {
+        self.0.values().filter_map(|(ttl, sent)| Some(heard.max(*sent.front()?) + patience.of(*ttl))).min()
     }
-}
-/// When a stream that has not answered by then is given up: early enough for another one to be tried within the ttl.
-fn patience(ttl: Duration, sent: Moment) -> Moment {
-    sent + (ttl / 6).clamp(LEAST_PATIENCE, PATIENCE).min(ttl / 3)
 }
 /// A sign of life that was answered.
 ///
@@ -183,32 +209,27 @@ struct Kept {
 }
 /// In which term the members agreed, and whose epoch is there.
 async fn agreed(shared: Arc<Shared>, conn: Conn, kept: Vec<Kept>) -> Result<(u64, Vec<(Kept, bool)>), Fault> {
-    let look = kept.iter().map(|kept| get(&shared.keys.epoch(kept.id))).collect();
+    let look = kept.iter().map(|kept| get(shared.keys.epoch(kept.id))).collect();
     let answer = shared.link.txn(&conn, choose(Vec::new(), look, Vec::new())).await?;
     let term = answer.header.ok_or(Fault::Answer)?.term;
     let lives = |(n, kept)| Some((kept, answer.one(n)?.is_some()));
     let all: Option<Vec<_>> = kept.into_iter().enumerate().map(lives).collect();
     Ok((term, all.ok_or(Fault::Answer)?))
 }
-/// Until the stream ends, or there is no lease any more. `None`: nothing was answered.
-async fn beat(shared: &Arc<Shared>) -> Option<()> {
+/// Until the stream ends, or there is no lease any more.
+async fn beat(shared: &Arc<Shared>, patience: &mut Patience) -> Beat {
     /// So many are looked for in one transaction.
     const TOGETHER: usize = 100;
-    let conn = shared.link.here().await.ok()?;
+    let Ok(conn) = shared.link.here().await else { return Beat::Failed };
     let (asks, rx) = unbounded_channel();
-    let (mut rx, mut stream, mut sent, mut answered) = (Some(rx), None, Sent::default(), None);
-    // Those that were answered, those of them that are looked for, and the look.
-    let (mut kept, mut looked, mut look) = (Vec::<Kept>::new(), Vec::<Kept>::new(), None);
+    let (mut rx, mut opening, mut stream) = (Some(rx), None, None::<Streaming<LeaseKept>>);
+    let (mut sent, mut heard, mut end) = (Sent::default(), BootClock.now(), Beat::Failed);
+    // Those that were answered; the look for the first of them, and its limit.
+    let (mut kept, mut look, mut looks_until) = (Vec::<Kept>::new(), None, None);
     // The first ones at once: nobody knows for how long there was no stream.
     let mut all = true;
     loop {
         let now = BootClock.now();
-        let waiting = kept.iter().chain(&looked).map(|kept| patience(kept.ttl, kept.at));
-        let limit = sent.patience().into_iter().chain(waiting).min();
-        if limit.is_some_and(|at| at <= now) {
-            shared.link.give_up(&conn);
-            return answered;
-        }
         for lease in shared.leases().due(now, all) {
             sent.put(lease, now);
             let _ = asks.send(LeaseId { id: lease.id });
@@ -222,19 +243,32 @@ async fn beat(shared: &Arc<Shared>) -> Option<()> {
                 shared.report(Event::SessionEnded { session: session(lease) });
             });
         }
-        // The server answers a stream with its first word.
+        // The server answers a stream with its first word: one that was cut off keeps us waiting for the stream itself, and is given
+        // up in time all the same.
         if !sent.0.is_empty()
             && let Some(rx) = rx.take()
         {
-            let opened = shared.link.stream::<_, LeaseKept>(&conn, "/etcdserverpb.Lease/LeaseKeepAlive", rx);
-            stream = Some(opened.await.ok()?);
+            let open = shared.link.stream(&conn, "/etcdserverpb.Lease/LeaseKeepAlive", rx);
+            opening = Some(Box::pin(open));
         }
         if look.is_none() && !kept.is_empty() {
-            looked = kept.drain(..kept.len().min(TOGETHER)).collect();
-            look = Some(Box::pin(agreed(shared.clone(), conn.clone(), looked.clone())));
+            let of: Vec<_> = kept.drain(..kept.len().min(TOGETHER)).collect();
+            looks_until = of.iter().map(|kept| now + patience.of(kept.ttl)).min();
+            look = Some(Box::pin(agreed(shared.clone(), conn.clone(), of)));
         }
-        let next = shared.leases().next()?;
+        let limit = sent.limit(*patience, heard).into_iter().chain(looks_until).min();
+        if limit.is_some_and(|at| at <= now) {
+            shared.link.give_up(&conn);
+            return if end == Beat::Counted { end } else { Beat::Late };
+        }
+        let Some(next) = shared.leases().next() else { return Beat::Counted };
         let next = limit.map_or(next, |at| at.min(next));
+        let opened = async {
+            match &mut opening {
+                Some(opening) => opening.await,
+                None => pending().await,
+            }
+        };
         let message = async {
             match &mut stream {
                 Some(stream) => stream.message().await,
@@ -248,23 +282,33 @@ async fn beat(shared: &Arc<Shared>) -> Option<()> {
             }
         };
         tokio::select! {
+            open = opened => match open {
+                Ok(open) => (opening, stream) = (None, Some(open)),
+                Err(_) => return end,
+            },
             message = message => match message {
                 Ok(Some(LeaseKept { header, id, .. })) => {
                     conn.heard();
-                    answered = Some(());
+                    heard = BootClock.now();
                     // That of the store's identity is nobody's session.
                     let of = sent.answered(id, header.map_or(0, |header| header.term));
                     kept.extend(of.filter(|_| shared.leases().get(id).is_some()));
                 }
-                Ok(None) => return answered,
+                Ok(None) => return end,
                 Err(status) => {
                     shared.link.ended(&conn, &status.into());
-                    return answered;
+                    return end;
                 }
             },
-            end = looking => {
-                (look, looked) = (None, Vec::new());
-                let (term, all) = end.ok()?;
+            agreed = looking => {
+                (look, looks_until) = (None, None);
+                let Ok((term, all)) = agreed else { return end };
+                end = Beat::Counted;
+                // As the shortest would have it, whether or not it is among these.
+                let shortest = Patience::default().of(MIN_TTL);
+                if all.iter().all(|(kept, _)| kept.at.until(BootClock.now()) <= shortest) {
+                    *patience = Patience::default();
+                }
                 for (Kept { id, at: sent_at, term: then, .. }, lives) in all {
                     if !lives {
                         shared.over(id);
@@ -277,7 +321,7 @@ async fn beat(shared: &Arc<Shared>) -> Option<()> {
             }
             () = sleep(BootClock.now().until(next)) => {}
             () = shared.fresh.notified() => {}
-            () = shared.link.left(&conn) => return answered,
+            () = shared.link.left(&conn) => return end,
         }
     }
 }

@@ -68,13 +68,10 @@ impl Leases {
         let lease = Lease { id, term: Term { ttl, seconds: 0, stays: true }, epoch: 0 };
         self.store = Some((lease, BootClock.now() + ttl / 3));
     }
-    /// A new one, kept alive from now on.
-    pub(crate) fn put(&mut self, lease: Lease) {
-        let now = BootClock.now();
-        self.all.insert(
-            lease.id,
-            Known { lease, names: HashSet::new(), users: 0, due: now + lease.term.ttl / 3, idle: now },
-        );
+    /// A new one, asked for at that time, and kept alive from now on.
+    pub(crate) fn put(&mut self, lease: Lease, sent_at: Moment) {
+        let (due, idle) = (sent_at + lease.term.ttl / 3, BootClock.now());
+        self.all.insert(lease.id, Known { lease, names: HashSet::new(), users: 0, due, idle });
     }
     /// One of this term; for a mutex one with nobody who contends for this name by it.
     pub(crate) fn take(&mut self, term: Term, name: &Name, claim: Claim) -> Option<Lease> {

@@ -24,6 +24,7 @@ use std::{
 use tokio::{
     runtime::{Handle, Id},
     sync::{Mutex as AsyncMutex, Notify, mpsc::UnboundedReceiver, watch},
+    task::JoinSet,
     time::{sleep, timeout},
 };
 use tokio_stream::wrappers::UnboundedReceiverStream;
@@ -38,8 +39,12 @@ use tonic_prost::ProstCodec;
 
 /// For so long a connection is tried, to whatever member (SAFETY E8).
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// And for so long one member is, when there are others.
+/// And for so long one member is.
 const ONE_MEMBER: Duration = Duration::from_secs(2);
+/// One that has not answered by then is not waited for alone: the next one is tried beside it.
+const HEAD_START: Duration = Duration::from_millis(250);
+/// Whoever logs in for all is waited for so long: he may not be polled any more.
+const LOGIN: Duration = Duration::from_millis(250);
 /// A name with very many contenders is told in one answer.
 const LARGEST: usize = 64 << 20;
 /// So often a silent server is asked for a sign of life, while something is open.
@@ -71,8 +76,11 @@ struct Slot {
     conn: watch::Receiver<Option<Result<Conn, Fault>>>,
 }
 impl Slot {
+    fn has(&self, is_wanted: impl Fn(&Conn) -> bool) -> bool {
+        matches!(&*self.conn.borrow(), Some(Ok(conn)) if is_wanted(conn))
+    }
     fn is(&self, wanted: &Conn) -> bool {
-        matches!(&*self.conn.borrow(), Some(Ok(conn)) if conn.number == wanted.number)
+        self.has(|conn| conn.number == wanted.number)
     }
 }
 #[derive(Clone, Debug)]
@@ -81,20 +89,33 @@ pub(crate) struct Conn {
     number: usize,
     /// In whose turn it was made.
     turn: usize,
-    /// Since when something is asked and nothing is answered, in ns; 0: it is not so.
-    silent: Arc<AtomicU64>,
+    life: Arc<Life>,
+}
+/// Signs of life of a connection, in ns.
+#[derive(Debug, Default)]
+struct Life {
+    /// Since when something is asked and nothing is answered; 0: it is not so.
+    silent: AtomicU64,
+    /// The last answer.
+    heard: AtomicU64,
 }
 impl Conn {
     /// *Invariant:* who asks may be gone before his limit, again and again; the connection is given up all the same.
     fn is_mute(&self) -> bool {
-        let since = self.silent.load(Relaxed);
+        let since = self.life.silent.load(Relaxed);
         since > 0 && BootClock.now().as_nanos() > since + nanos(PATIENCE)
     }
     fn asked(&self) {
-        let _ = self.silent.compare_exchange(0, BootClock.now().as_nanos(), Relaxed, Relaxed);
+        let _ = self.life.silent.compare_exchange(0, BootClock.now().as_nanos(), Relaxed, Relaxed);
     }
     pub(crate) fn heard(&self) {
-        self.silent.store(0, Relaxed);
+        self.life.silent.store(0, Relaxed);
+        self.life.heard.store(BootClock.now().as_nanos(), Relaxed);
+    }
+    /// *Invariant:* a server with too much to do is slow, and not silent: were its connection given up, all who wait by it would ask anew
+    /// by the next one, and it would have more to do.
+    fn is_silent(&self) -> bool {
+        BootClock.now().as_nanos() > self.life.heard.load(Relaxed) + nanos(PATIENCE)
     }
 }
 fn nanos(time: Duration) -> u64 {
@@ -228,33 +249,41 @@ impl Link {
         });
         Ok(conn)
     }
-    /// To the first member that answers.
+    /// To the first member that answers, from the one whose turn it is on.
     async fn connect(&self) -> Result<Conn, Fault> {
-        let mut why = String::new();
-        for _ in 0..self.members.len() {
-            let turn = self.turn.load(Relaxed);
-            match timeout(ONE_MEMBER, self.members[turn % self.members.len()].connect()).await {
-                Ok(Ok(channel)) => {
-                    let number = self.last.fetch_add(1, Relaxed);
-                    return Ok(Conn { channel, number, turn, silent: Arc::default() });
-                }
-                Ok(Err(e)) => why = said(&e),
-                Err(_) => why = format!("no connection within {ONE_MEMBER:?}"),
+        let (mut tried, mut why, first) = (JoinSet::new(), String::new(), self.turn.load(Relaxed));
+        let mut rest = (0..self.members.len()).map(|n| first.wrapping_add(n)).peekable();
+        loop {
+            if let Some(turn) = rest.next() {
+                let member = self.members[turn % self.members.len()].clone();
+                tried.spawn(async move { (turn, timeout(ONE_MEMBER, member.connect()).await) });
             }
-            self.pass(turn);
+            tokio::select! {
+                end = tried.join_next() => match end {
+                    Some(Ok((turn, Ok(Ok(channel))))) => {
+                        let _ = self.turn.compare_exchange(first, turn, Relaxed, Relaxed);
+                        let number = self.last.fetch_add(1, Relaxed);
+                        return Ok(Conn { channel, number, turn, life: Arc::default() });
+                    }
+                    Some(Ok((_, Ok(Err(e))))) => why = said(&e),
+                    Some(Ok((_, Err(_)))) => why = format!("no connection within {ONE_MEMBER:?}"),
+                    Some(Err(_)) | None => return Err(Fault::Connect(why)),
+                },
+                () = sleep(HEAD_START), if rest.peek().is_some() => {}
+            }
         }
-        Err(Fault::Connect(why))
     }
     /// The next member's turn, unless somebody has passed this one before.
     fn pass(&self, turn: usize) {
         let _ = self.turn.compare_exchange(turn, turn.wrapping_add(1), Relaxed, Relaxed);
     }
-    /// The next call opens another one, to the next member.
+    /// The next call opens another one, to the next member; so do the other runtimes', where there is another member: they would find
+    /// out one after the other that this one does not serve.
     pub(crate) fn give_up(&self, conn: &Conn) {
         let mut slots = self.slots();
-        let before = slots.len();
-        slots.retain(|slot| !slot.is(conn));
-        if slots.len() < before {
+        if slots.iter().any(|slot| slot.is(conn)) {
+            let alone = self.members.len() == 1;
+            slots.retain(|slot| !slot.is(conn) && (alone || !slot.has(|other| other.turn == conn.turn)));
             drop(slots);
             // Another runtime's connection to the same member may have passed it: both together would come round to it again.
             self.pass(conn.turn);
@@ -279,13 +308,14 @@ impl Link {
         if let Some(token) = self.known_login() {
             return Ok(Some(token));
         }
-        // One for all who have heard that the last one is over: a password costs the server much.
-        let _turn = self.logs_in.lock().await;
+        // One for all who have heard that the last one is over: a password costs the server much. *Invariant (SAFETY E5):* whoever
+        // is not polled any more while he does it, or while it is his turn, does not keep the others from it.
+        let _turn = timeout(LOGIN, self.logs_in.lock()).await;
         if let Some(token) = self.known_login() {
             return Ok(Some(token));
         }
         let ask = Authenticate { name: name.clone(), password: password.clone() };
-        let answer: Authenticated = self.send(conn, "/etcdserverpb.Auth/Authenticate", ask, None, PATIENCE).await?;
+        let answer: Authenticated = self.send(conn, "/etcdserverpb.Auth/Authenticate", ask, None).await?;
         let mut token: MetadataValue<Ascii> = answer.token.parse().map_err(|_| Fault::Answer)?;
         token.set_sensitive(true);
         *self.token() = Some(token.clone());
@@ -316,13 +346,12 @@ impl Link {
         path: &'static str,
         ask: Q,
         token: Option<MetadataValue<Ascii>>,
-        limit: Duration,
     ) -> Result<A, Fault>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
     {
-        let answer = within(limit, async {
+        let answer = within(PATIENCE, async {
             let mut grpc = Grpc::new(conn.channel.clone()).max_decoding_message_size(LARGEST);
             grpc.ready().await.map_err(|e| Fault::Connect(said(&e)))?;
             let (request, codec) = (Self::request(ask, token), ProstCodec::<Q, A>::default());
@@ -330,14 +359,19 @@ impl Link {
             Ok(answer.into_inner())
         });
         conn.asked();
-        let answer = answer.await.unwrap_or(Err(Fault::Unanswered));
+        let answer = tokio::select! {
+            biased;
+            answer = answer => answer.unwrap_or(Err(Fault::Unanswered)),
+            // Somebody has waited for it in vain for longer than he can.
+            () = self.left(conn) => Err(Fault::Unanswered),
+        };
         if !matches!(answer, Err(Fault::Unanswered)) {
             conn.heard();
         }
-        if let Err(fault) = &answer
-            && (fault.ends_connection() || matches!(fault, Fault::Connect(_)))
-        {
-            self.give_up(conn);
+        match &answer {
+            Err(Fault::Unanswered) if !conn.is_silent() => {}
+            Err(fault) if fault.ends_connection() || matches!(fault, Fault::Connect(_)) => self.give_up(conn),
+            _ => {}
         }
         answer
     }
@@ -348,11 +382,11 @@ impl Link {
         A: Message + Default + 'static,
     {
         let token = self.login(conn).await?;
-        match self.send(conn, path, ask.clone(), token.clone(), PATIENCE).await {
+        match self.send(conn, path, ask.clone(), token.clone()).await {
             Err(fault) if fault.is_stale_login() && self.login.is_some() => {
                 self.log_out(token.as_ref());
                 let token = self.login(conn).await?;
-                self.send(conn, path, ask, token, PATIENCE).await
+                self.send(conn, path, ask, token).await
             }
             answer => answer,
         }
@@ -360,7 +394,7 @@ impl Link {
     pub(crate) async fn txn(&self, conn: &Conn, txn: Txn) -> Result<TxnDone, Fault> {
         self.call(conn, "/etcdserverpb.KV/Txn", txn).await
     }
-    /// A stream of calls and answers. It ends with the connection.
+    /// A stream of calls and answers. It does not begin, or ends, when the connection is given up.
     pub(crate) async fn stream<Q, A>(
         &self,
         conn: &Conn,
@@ -382,7 +416,10 @@ impl Link {
             Ok(stream.into_inner())
         };
         // The server answers a stream with its first word, so whoever opens one has sent something.
-        let stream = within(PATIENCE, stream).await.unwrap_or(Err(Fault::Unanswered));
+        let stream = tokio::select! {
+            stream = within(PATIENCE, stream) => stream.unwrap_or(Err(Fault::Unanswered)),
+            () = self.left(conn) => Err(Fault::Unanswered),
+        };
         if let Err(fault) = &stream {
             if fault.is_stale_login() {
                 self.log_out(used.as_ref());
@@ -465,4 +502,76 @@ fn certificates(tls: &Tls) -> Result<ClientTlsConfig> {
         config = config.identity(Identity::from_pem(certificate(cert)?, key(private)?));
     }
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see them go red: a login that is waited for without end; one member after the other; a slow answer that is taken for
+    //! silence, and silence that is not.
+    use super::*;
+    use fencelock_testkit::Etcd;
+    use tokio::{net::TcpSocket, time::Instant};
+
+    /// One call is given up in time: what it proposed may have gone with a leader. Its connection is not, while it hears anything.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn who_is_slow_keeps_his_connection_and_who_is_silent_does_not() {
+        let etcd = Etcd::start();
+        let link = Link::new(&Config::from_url(&etcd.url()).expect("a URL")).expect("a link");
+        let conn = link.here().await.expect("it serves");
+        for hears in [true, false] {
+            etcd.pause(0, true);
+            let others = async {
+                for _ in 0..if hears { 8 } else { 0 } {
+                    sleep(PATIENCE / 6).await;
+                    conn.heard();
+                }
+            };
+            let call = async {
+                let began = Instant::now();
+                (link.txn(&conn, Txn::default()).await, began.elapsed())
+            };
+            let ((answer, took), ()) = tokio::join!(call, others);
+            assert!(matches!(answer, Err(Fault::Unanswered)) && took < PATIENCE * 3 / 2, "{answer:?} after {took:?}");
+            etcd.pause(0, false);
+            assert_eq!(link.here().await.expect("it serves").number == conn.number, hears);
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn whoever_logs_in_and_is_not_polled_any_more_keeps_nobody_from_it() {
+        let etcd = Etcd::start();
+        for words in [&["user", "add", "root:pass"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]] {
+            etcd.run(words);
+        }
+        let url = format!("etcd://root:pass@127.0.0.1:{}", etcd.client_port(0));
+        let link = Link::new(&Config::from_url(&url).expect("a URL")).expect("a link");
+        let conn = link.here().await.expect("it serves");
+        let stuck = link.logs_in.lock().await;
+        let login = timeout(CONNECT_TIMEOUT, link.login(&conn)).await;
+        assert!(login.expect("nobody waits for that one").expect("a password").is_some());
+        drop(stuck);
+    }
+
+    /// A member to which no connection comes about costs a moment, not the time that it is given.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn members_that_take_no_connection_are_passed() {
+        let etcd = Etcd::start();
+        // Nobody accepts: what comes when there is no more room is not answered.
+        let full = TcpSocket::new_v4().expect("a socket");
+        full.bind(([127, 0, 0, 1], 0).into()).expect("a port");
+        let full = full.listen(1).expect("a listener");
+        let address = full.local_addr().expect("its address");
+        let mut taken = Vec::new();
+        while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(200)) {
+            taken.push(stream);
+        }
+        let members = [address.to_string(), etcd.endpoint(0)];
+        // Those that take none are as many as are tried one after the other for longer than there is time.
+        let members = [vec![members[0].clone(); 4], vec![members[1].clone()]].concat();
+        let link = Link::new(&Config::from_url(&format!("etcd://{}", members.join(","))).expect("a URL"));
+        let link = link.expect("a link");
+        link.turn.store(0, Relaxed);
+        link.here().await.expect("one of them serves");
+        assert_eq!(link.turn.load(Relaxed), 4, "whoever comes next begins with it");
+    }
 }

@@ -79,7 +79,7 @@ impl Shared {
     }
     /// One call: all of a name. It makes no record.
     pub(crate) async fn see(&self, conn: &Conn, name: &Name) -> Result<Seen, Fault> {
-        let mut look = vec![every_under(&self.keys.whos(name)), get(&self.keys.size(name))];
+        let mut look = vec![every_under(&self.keys.whos(name)), get(self.keys.size(name))];
         look.extend(KINDS.map(|kind| match kind {
             Kind::Cell => any_under(&self.keys.room(kind, name)),
             kind => every_under(&self.keys.room(kind, name)),
@@ -204,7 +204,7 @@ impl Shared {
     /// Whether this hold is still written, and by a lease that lives; and as of which revision.
     pub(crate) async fn look(&self, conn: &Conn, place: &Place) -> Result<Looked, Fault> {
         let keys = place.keys();
-        let look = [get(&self.keys.epoch(place.lease.id))].into_iter().chain(keys.iter().map(|key| get(key)));
+        let look = [get(self.keys.epoch(place.lease.id))].into_iter().chain(keys.iter().map(get));
         let answer = self.link.txn(conn, choose(Vec::new(), look.collect(), Vec::new())).await?;
         let epoch = answer.one(0).ok_or(Fault::Answer)?;
         let is_there = |n| answer.one(1 + n).flatten().is_some_and(|key| key.created == place.created);

@@ -37,7 +37,7 @@ pub(crate) async fn wait(
     let (mut pause, own, mut ear) = (LEAST, place.spot.keys[0].as_bytes(), Ear::default());
     let end = 'turn: loop {
         // Who knows nothing looks, and not again and again.
-        let (mut word, mut missed) = (front.line.is_some(), false);
+        let (mut word, mut news) = (front.line.is_some(), false);
         if front.waits() {
             // And for our own key: who has lost his place hears of it.
             let mut targets = std::mem::take(&mut front.before);
@@ -51,7 +51,7 @@ pub(crate) async fn wait(
                     () = request.stopped() => break 'turn Turned::Stopped(front.busy),
                     () = reply.closed() => return,
                     heard = watch.told() => {
-                        (word, missed) = (heard != Heard::Over, heard == Heard::Missed);
+                        (word, news) = (heard != Heard::Over, matches!(heard, Heard::Of(_)));
                         match heard {
                             Heard::Of(keys) if !front.is_news(&keys, own) => {}
                             Heard::Of(_) | Heard::Missed => break,
@@ -63,7 +63,8 @@ pub(crate) async fn wait(
                     }
                     () = &mut rest => {
                         word = true;
-                        front.line = None;
+                        // What it has heard of may not be all.
+                        front.line = front.line.filter(|line| !line.hears_all);
                         ear.close();
                         break;
                     }
@@ -72,11 +73,7 @@ pub(crate) async fn wait(
         }
         let confirm = async {
             let conn = shared.link.here().await?;
-            if missed {
-                shared.stands(&conn, &place, &front).await
-            } else {
-                shared.confirm(&conn, &place, &front).await
-            }
+            if news { shared.confirm(&conn, &place, &front).await } else { shared.stands(&conn, &place, &front).await }
         };
         let answer = tokio::select! {
             biased;

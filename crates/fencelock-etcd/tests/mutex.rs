@@ -281,7 +281,7 @@ async fn names_do_not_meet() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trouble_is_told() {
-    let port = fencelock_testkit::free_port();
+    let port = fencelock_testkit::Port::free();
     let nobody = EtcdEngine::from_url(&format!("etcd://127.0.0.1:{port}")).await.unwrap_err();
     assert_eq!(nobody.kind(), ErrorKind::Unreachable, "{nobody}");
     let etcd = Etcd::start();

@@ -55,8 +55,8 @@ pub(crate) fn put(key: &str, value: Vec<u8>, lease: i64) -> Step {
 pub(crate) fn delete(key: &str) -> Step {
     step(Do::Delete(Delete { key: key.as_bytes().to_vec(), end: Vec::new() }))
 }
-pub(crate) fn get(key: &str) -> Step {
-    step(Do::Range(Range { key: key.as_bytes().to_vec(), ..Range::default() }))
+pub(crate) fn get(key: impl AsRef<[u8]>) -> Step {
+    step(Do::Range(Range { key: key.as_ref().to_vec(), ..Range::default() }))
 }
 pub(crate) fn all_under(prefix: &str, limit: i64) -> Range {
     Range { key: prefix.as_bytes().to_vec(), end: after(prefix), limit, order: 1, by: 2, ..Range::default() }
