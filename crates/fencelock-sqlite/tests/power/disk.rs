@@ -152,6 +152,9 @@ pub(crate) fn tear(synced: &[u8], now: &[u8], rng: &mut Rng, damage: &mut Damage
         2 => (now.len(), 1.0),
         3 => (now.len(), rng.f64()),
         4 => (long, 0.0),
+        // A file is cut short whole, or not at all.
+        5..7 if now.len() < synced.len() => (now.len(), rng.f64()),
+        _ if now.len() < synced.len() => (synced.len(), rng.f64()),
         _ => (rng.usize(short..=long), rng.f64()),
     };
     // The first so many pieces, or each one by lot.

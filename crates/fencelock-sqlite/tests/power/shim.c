@@ -4,7 +4,10 @@
  *  - A file keeps what was in it when a successful fsync or fdatasync of it began: read before the real call through the very
  *    descriptor (another one's close would drop SQLite's POSIX locks, SAFETY E4a), put in place after it. Of two that sync one
  *    file the later reading stays: a lock covers reading, syncing and putting in place.
- *  - Whatever was written since may be there or not, sector by sector, in any order; its length lies anywhere between the two.
+ *  - Whatever was written since may be there or not, sector by sector, in any order; the length of a file that has grown lies
+ *    anywhere between the two. One that was cut short is that short, or as long as it was: its length is one number, which file
+ *    systems with a journal (ext4, XFS) write in one piece. SQLite takes that for granted where it empties its log without a sync
+ *    (wal_checkpoint(TRUNCATE)): the first half of a log that is in the database already would be an older state of half of it.
  *    That is the test's part (disk.rs). Of a sector written twice since, only the last writing can survive here, not the first.
  *  - A name is on the disk when its folder was synced while it was there. A file that was made since may be gone, also when it
  *    was synced itself; one that was removed since may be back as it was last synced. Files are known by inode, so a file that
