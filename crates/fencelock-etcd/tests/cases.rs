@@ -145,21 +145,21 @@ async fn an_election_needs_the_rights_of_its_prefix_alone() {
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
 }
 
-/// Who waits with `etcdctl lock`, and tells his revision when he has it; he leaves when his input ends.
+/// Who waits with `etcdctl lock`, and tells his revision when he has it; he holds it until he may leave. (What `etcdctl` runs has no input.)
 struct Theirs(Child, std::path::PathBuf);
 impl Theirs {
     fn wait(etcd: &Etcd, folder: &Folder, n: usize) -> Self {
         let file = folder.path().join(format!("got{n}"));
-        let script = format!("echo $ETCD_LOCK_REV > {0}.new; mv {0}.new {0}; cat", file.display());
-        let mut command = etcd.etcdctl(&["lock", "fencelock/m", "--", "sh", "-c", &script]);
-        Self(command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap(), file)
+        let script = "echo $ETCD_LOCK_REV > $0.new; mv $0.new $0; while [ -e $0 ]; do sleep 0.01; done";
+        let mut command = etcd.etcdctl(&["lock", "fencelock/m", "--", "sh", "-c", script, file.to_str().unwrap()]);
+        Self(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap(), file)
     }
     async fn got(&self) -> i64 {
         eventually("they have it", || async { self.1.exists() }).await;
         std::fs::read_to_string(&self.1).unwrap().trim().parse().unwrap()
     }
     fn leave(mut self) {
-        drop(self.0.stdin.take());
+        std::fs::remove_file(&self.1).unwrap();
         assert!(self.0.wait().unwrap().success());
     }
 }
@@ -177,6 +177,8 @@ async fn tokens_rise_in_the_order_of_grants() {
     let mut tokens = vec![first.token().get()];
     first.release().await.unwrap();
     tokens.push(one.got().await);
+    // He holds it for as long as he likes.
+    tokio::time::sleep(Duration::from_millis(100)).await;
     assert!(!ours.is_finished());
     tokio::task::block_in_place(|| one.leave());
     let ours = within("our turn", ours).await.unwrap().unwrap();
