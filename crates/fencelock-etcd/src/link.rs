@@ -507,7 +507,7 @@ fn certificates(tls: &Tls) -> Result<ClientTlsConfig> {
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: a login that is waited for without end; one member after the other; a slow answer that is taken for
-    //! silence, and silence that is not.
+    //! silence, and silence that neither the call nor the next one finds.
     use super::*;
     use fencelock_testkit::Etcd;
     use tokio::{net::TcpSocket, time::Instant};
