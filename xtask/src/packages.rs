@@ -9,8 +9,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::Command;
 
-/// Command, or file, and the Debian packages that bring it.
+/// Command, or file (`*`: one folder of any name), and the Debian packages that bring it.
 const NEEDED: &[(&str, &[&str])] = &[
+    ("/usr/lib/postgresql/*/bin/postgres", &["postgresql"]),
     ("/usr/share/java/curator-recipes.jar", &["libcurator-recipes-java"]),
     ("/usr/share/java/slf4j-simple.jar", &["libslf4j-java"]),
     ("/usr/share/java/zookeeper.jar", &["libzookeeper-java"]),
@@ -26,6 +27,7 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("pgrep", &["procps"]),
     ("pip3", &["python3-pip"]),
     ("ps", &["procps"]),
+    ("psql", &["postgresql-client"]),
     ("redis-server", &["redis-server"]),
     ("setpriv", &["util-linux"]),
     ("setsid", &["util-linux"]),
@@ -99,6 +101,10 @@ fn missing(path: &OsStr) -> Vec<&'static (&'static str, &'static [&'static str])
 }
 
 pub(crate) fn finds(path: &OsStr, command: &str) -> bool {
+    // Of whatever version.
+    if let Some((folder, rest)) = command.split_once("/*/") {
+        return fs::read_dir(folder).is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| one.path().join(rest).is_file())));
+    }
     if command.starts_with('/') {
         return Path::new(command).is_file();
     }
@@ -127,5 +133,6 @@ mod tests {
         let commands = NEEDED.iter().filter(|(command, _)| !command.starts_with('/')).count();
         assert!(missing(OsStr::new("/nowhere")).len() >= commands);
         assert!(finds(OsStr::new(""), "/etc/passwd") && !finds(OsStr::new(""), "/etc"));
+        assert!(finds(OsStr::new(""), "/proc/*/status") && !finds(OsStr::new(""), "/proc/*/no-such-file"));
     }
 }

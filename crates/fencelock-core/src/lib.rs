@@ -6,6 +6,7 @@ mod attempt;
 mod chaos;
 mod client;
 mod clock;
+mod connections;
 mod engine;
 mod error;
 mod floors;
@@ -19,6 +20,7 @@ pub mod memory;
 pub mod mutants;
 mod os;
 mod pauses;
+mod server_time;
 mod shared_guard;
 pub mod testing;
 mod ticket;
@@ -32,6 +34,7 @@ pub use attempt::{Acquire, Claimed, Try};
 pub use chaos::{Chaos, Operation, Trouble};
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
+pub use connections::{Connection, Connections, NoConnection};
 pub use engine::{Cells, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::Gate;
@@ -40,6 +43,7 @@ pub use keeper::Reports;
 pub use locks::{
     Cell, Election, Leader, Member, MultiGuard, MultiLock, Mutex, Observer, Owner, RwLock, Semaphore, Term,
 };
+pub use server_time::ServerTime;
 pub use shared_guard::SharedGuard;
 pub use ticket::Ticket;
 pub use types::{

@@ -7,7 +7,6 @@ mod link;
 mod list;
 mod observers;
 mod renew;
-mod server_time;
 mod shared;
 mod turns;
 mod watch;

@@ -5,13 +5,12 @@
 use crate::{
     config::{Config, Tls},
     error::Fault,
-    server_time::ServerTime,
     wire::{
         reply::{Reply, number, reply},
         scripts::Script,
     },
 };
-use fencelock_core::{BootClock, Clock, Error, ErrorKind, Moment, Result};
+use fencelock_core::{BootClock, Clock, Error, ErrorKind, Moment, Result, ServerTime};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, ProtocolVersion,
     PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, aio::MultiplexedConnection,

@@ -37,6 +37,12 @@ pub mod etcd {
     pub use fencelock_etcd::{Config, EtcdEngine, Tls};
 }
 
+/// PostgreSQL.
+#[cfg(feature = "postgres")]
+pub mod postgres {
+    pub use fencelock_postgres::{Config, PostgresEngine, Tls};
+}
+
 /// Redis.
 #[cfg(feature = "redis")]
 pub mod redis {
@@ -56,7 +62,7 @@ pub mod zookeeper {
 }
 
 /// The schemes that this version knows, and those of this build.
-const KNOWN: [(&str, bool); 8] = [
+const KNOWN: [(&str, bool); 10] = [
     ("sqlite", cfg!(feature = "sqlite")),
     ("redis", cfg!(feature = "redis")),
     ("rediss", cfg!(feature = "redis")),
@@ -64,11 +70,14 @@ const KNOWN: [(&str, bool); 8] = [
     ("etcds", cfg!(feature = "etcd")),
     ("zookeeper", cfg!(feature = "zookeeper")),
     ("zookeepers", cfg!(feature = "zookeeper")),
+    ("postgres", cfg!(feature = "postgres")),
+    ("postgresql", cfg!(feature = "postgres")),
     ("memory", true),
 ];
 
 /// Connects to the engine of a URL: `sqlite:` (the user's default database), `sqlite:/path/locks.db`, `redis://host:6379`,
-/// `etcd://h1:2379,h2:2379`, `zookeeper://h1:2181,h2:2181/chroot`, `memory:`.
+/// `etcd://h1:2379,h2:2379`, `zookeeper://h1:2181,h2:2181/chroot`, `postgres://user@h1,h2/database`,
+/// `memory:`.
 ///
 /// # Errors
 /// `InvalidConfig` for the URL, `Unsupported` for an engine that is not built in, and what the engine says.
@@ -91,6 +100,8 @@ pub async fn connect(url: &str) -> Result<Client> {
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => Arc::new(fencelock_sqlite::SqliteEngine::from_url(url)?),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Arc::new(fencelock_postgres::PostgresEngine::from_url(url).await?),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Arc::new(fencelock_redis::RedisEngine::from_url(url).await?),
         #[cfg(feature = "etcd")]
@@ -103,8 +114,8 @@ pub async fn connect(url: &str) -> Result<Client> {
 }
 fn unknown(scheme: &str) -> Error {
     if let Some((known, _)) = KNOWN.iter().find(|(known, _)| *known == scheme) {
-        let feature =
-            known.strip_suffix('s').filter(|one| matches!(*one, "etcd" | "redis" | "zookeeper")).unwrap_or(known);
+        let one = known.strip_suffix("ql").or_else(|| known.strip_suffix('s'));
+        let feature = one.filter(|one| matches!(*one, "etcd" | "postgres" | "redis" | "zookeeper")).unwrap_or(known);
         let missing = Error::new(ErrorKind::Unsupported, "connect", format!("this build has no {known}: engine"));
         return missing.hint(format!("add the feature {feature:?} of the crate fencelock"));
     }

@@ -3,6 +3,7 @@
 mod catalogue;
 mod etcd;
 mod memory;
+mod postgres;
 mod redis;
 mod sqlite;
 mod zookeeper;
@@ -23,6 +24,7 @@ const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &memory::Sessions,
     &sqlite::Sqlite,
     &redis::Single,
+    &postgres::Lease,
     &etcd::One,
     &zookeeper::One(Dialect::Curator),
     &zookeeper::One(Dialect::Kazoo),

@@ -1,5 +1,5 @@
 //! What is known of the server's clock: for the end of a command that may create (SAFETY A2), and never for validity.
-use fencelock_core::Moment;
+use crate::clock::Moment;
 use std::{
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -17,9 +17,20 @@ impl Sample {
         self.most - self.least
     }
 }
-/// The best of the recent samples.
+/// Where a server's clock stands, as its answers tell it: an engine whose commands have an end by that clock needs to know (SAFETY A2).
+/// Never for validity.
+///
+/// ```
+/// use fencelock_core::{Moment, ServerTime};
+/// use std::time::Duration;
+///
+/// let (time, now) = (ServerTime::default(), Moment::from_nanos(1_000_000_000));
+/// time.seen(now, now + Duration::from_millis(1), 5_000_000);
+/// let (end, _) = time.end(now, Duration::from_millis(500)).unwrap();
+/// assert!(end >= 5_500_000);
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct ServerTime(Mutex<Option<Sample>>);
+pub struct ServerTime(Mutex<Option<Sample>>);
 
 /// A sample is as good as a better one for so long.
 const FRESH: i64 = 10_000_000;
@@ -34,8 +45,8 @@ impl ServerTime {
     fn sample(&self) -> MutexGuard<'_, Option<Sample>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// The server showed `micros` between these two moments of ours.
-    pub(crate) fn seen(&self, sent: Moment, received: Moment, micros: i64) {
+    /// The server's clock showed `micros` between these two moments of ours.
+    pub fn seen(&self, sent: Moment, received: Moment, micros: i64) {
         let new = Sample { least: micros - us(received), most: micros - us(sent), taken: us(received) };
         let mut best = self.sample();
         let keep = best.is_some_and(|old| {
@@ -49,7 +60,7 @@ impl ServerTime {
     }
     /// Its clock shows no more than this `later` than `now`, and at that moment by ours it shows at least that, if it was not
     /// set meanwhile, after another so long. `None`: nothing was seen of it yet.
-    pub(crate) fn end(&self, now: Moment, later: Duration) -> Option<(i64, Duration)> {
+    pub fn end(&self, now: Moment, later: Duration) -> Option<(i64, Duration)> {
         let best = (*self.sample())?;
         let later = i64::try_from(later.as_micros()).unwrap_or(i64::MAX / 4);
         let slack = (us(now) - best.taken).max(0) / DRIFT;

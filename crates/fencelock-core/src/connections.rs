@@ -1,0 +1,227 @@
+//! One connection for each runtime that calls.
+use std::{
+    fmt,
+    ops::Deref,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    runtime::{Handle, Id},
+    sync::watch,
+    time::timeout,
+};
+
+/// An engine's connections: one for each tokio runtime that calls it, made when it is needed and made again when it was given up.
+///
+/// *Invariant (SAFETY E5):* a connection is made and kept by a task of the runtime that uses it, so nobody who waits for it and is
+/// dropped, or not polled any more, keeps the others from it; and one whose runtime is gone is never waited for by another one's tasks.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use fencelock_core::{Connections, NoConnection};
+/// use std::time::Duration;
+///
+/// let all = Connections::<&'static str, NoConnection>::new();
+/// let one = all.here(Duration::from_secs(1), || async { Ok("a connection") }).await.unwrap();
+/// assert_eq!(*one, "a connection");
+/// all.give_up(&one);
+/// let next = all.here(Duration::from_secs(1), || async { Ok("another one") }).await.unwrap();
+/// assert_eq!(*next, "another one");
+/// all.close();
+/// # }
+/// ```
+pub struct Connections<C, F> {
+    /// For the tasks that connect.
+    me: Weak<Self>,
+    slots: Mutex<Vec<Slot<C, F>>>,
+    last: AtomicU64,
+    closed: AtomicBool,
+}
+/// The end of the channel tells whoever waits that the runtime is gone.
+struct Slot<C, F> {
+    runtime: Id,
+    connection: watch::Receiver<Option<Result<Connection<C>, F>>>,
+}
+impl<C, F> Slot<C, F> {
+    fn is(&self, wanted: &Connection<C>) -> bool {
+        matches!(&*self.connection.borrow(), Some(Ok(connection)) if connection.number == wanted.number)
+    }
+}
+/// One connection; it derefs to what the engine made.
+#[derive(Clone, Debug)]
+pub struct Connection<C> {
+    inner: C,
+    number: u64,
+}
+impl<C> Deref for Connection<C> {
+    type Target = C;
+    fn deref(&self) -> &C {
+        &self.inner
+    }
+}
+/// Why there is no connection, but for what its making says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoConnection {
+    /// They were closed.
+    Closed,
+    /// None came about within the time that there was.
+    Late,
+}
+
+impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sync + 'static> Connections<C, F> {
+    /// None yet.
+    pub fn new() -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            slots: Mutex::default(),
+            last: AtomicU64::new(0),
+            closed: AtomicBool::new(false),
+        })
+    }
+    fn slots(&self) -> MutexGuard<'_, Vec<Slot<C, F>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn check_open(&self) -> Result<(), F> {
+        if self.closed.load(Relaxed) { Err(NoConnection::Closed.into()) } else { Ok(()) }
+    }
+    /// This runtime's connection; `make` makes one where there is none, and nobody waits for it for longer than `limit`.
+    ///
+    /// # Errors
+    /// What `make` says; [`NoConnection`].
+    ///
+    /// # Cancel safety
+    /// If dropped the connection is made all the same, for whoever comes next.
+    pub async fn here<A>(&self, limit: Duration, make: impl FnOnce() -> A) -> Result<Connection<C>, F>
+    where
+        A: Future<Output = Result<C, F>> + Send + 'static,
+    {
+        let here = Handle::current().id();
+        let open = |slot: &Slot<C, F>| slot.connection.borrow().as_ref().and_then(|end| end.as_ref().ok().cloned());
+        if let Some(connection) = self.slots().iter().find(|slot| slot.runtime == here).and_then(open) {
+            return Ok(connection);
+        }
+        let mut connection = self.slot(here, limit, make)?;
+        // Whoever waits has a limit of his own. The channel ends with a runtime that is going.
+        let end = timeout(limit, connection.wait_for(Option::is_some)).await;
+        let end = end.ok().and_then(Result::ok).and_then(|end| end.clone());
+        end.unwrap_or_else(|| Err(NoConnection::Late.into()))
+    }
+    /// Where this runtime's connection is, or will be.
+    fn slot<A>(
+        &self,
+        here: Id,
+        limit: Duration,
+        make: impl FnOnce() -> A,
+    ) -> Result<watch::Receiver<Option<Result<Connection<C>, F>>>, F>
+    where
+        A: Future<Output = Result<C, F>> + Send + 'static,
+    {
+        let mut slots = self.slots();
+        // Under the mutex: `close` finds the slot, or has told us.
+        self.check_open()?;
+        if let Some(slot) = slots.iter().find(|slot| slot.runtime == here) {
+            return Ok(slot.connection.clone());
+        }
+        let (told, connection) = watch::channel(None);
+        slots.retain(|slot| slot.connection.has_changed().is_ok());
+        slots.push(Slot { runtime: here, connection: connection.clone() });
+        drop(slots);
+        let (me, made) = (self.me.clone(), make());
+        tokio::spawn(async move {
+            let end = timeout(limit, made).await.unwrap_or_else(|_| Err(NoConnection::Late.into()));
+            let Some(all) = me.upgrade() else { return };
+            let number = all.last.fetch_add(1, Relaxed);
+            let end = end.and_then(|inner| all.check_open().map(|()| Connection { inner, number }));
+            if end.is_err() {
+                // Those who wait are told; whoever comes next tries anew.
+                all.slots().retain(|slot| !slot.connection.same_channel(&told.subscribe()));
+            }
+            told.send_replace(Some(end));
+            drop(all);
+            // For as long as it is wanted.
+            told.closed().await;
+        });
+        Ok(connection)
+    }
+    /// It is good for nothing any more: the next call makes another one.
+    pub fn give_up(&self, connection: &Connection<C>) {
+        self.slots().retain(|slot| !slot.is(connection));
+    }
+    /// All of them, for good.
+    pub fn close(&self) {
+        self.closed.store(true, Relaxed);
+        self.slots().clear();
+    }
+}
+impl<C, F> fmt::Debug for Connections<C, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Connections")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see them go red: one connection for all; a connection that is made by whoever waits for it.
+    #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+    use super::*;
+    use std::sync::atomic::AtomicUsize;
+    use tokio::{runtime::Builder, sync::Notify, time::sleep};
+
+    const SEC: Duration = Duration::from_secs(1);
+    type All = Connections<usize, NoConnection>;
+
+    #[test]
+    fn each_runtime_has_its_own_and_another_one_after_it_was_given_up() {
+        let (all, made) = (All::new(), AtomicUsize::new(0));
+        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+        let next = || {
+            let n = made.fetch_add(1, Relaxed);
+            async move { Ok(n) }
+        };
+        let (one, two) = (runtime(), runtime());
+        let first = one.block_on(all.here(SEC, next)).unwrap();
+        assert_eq!((*first, *two.block_on(all.here(SEC, next)).unwrap()), (0, 1));
+        assert_eq!(*one.block_on(all.here(SEC, next)).unwrap(), 0);
+        all.give_up(&first);
+        assert_eq!(*one.block_on(all.here(SEC, next)).unwrap(), 2);
+        // Twice: the one that came after it stays.
+        all.give_up(&first);
+        assert_eq!((*one.block_on(all.here(SEC, next)).unwrap(), *two.block_on(all.here(SEC, next)).unwrap()), (2, 1));
+        all.close();
+        assert_eq!(two.block_on(all.here(SEC, next)).unwrap_err(), NoConnection::Closed);
+    }
+    #[tokio::test]
+    async fn whoever_waits_and_is_gone_keeps_nobody_from_it() {
+        let (all, go) = (All::new(), Arc::new(Notify::new()));
+        let slow = || {
+            let go = go.clone();
+            async move {
+                go.notified().await;
+                Ok(7)
+            }
+        };
+        {
+            let mut first = Box::pin(all.here(SEC, slow));
+            tokio::select! {
+                _ = &mut first => unreachable!("nobody has said go"),
+                () = sleep(Duration::from_millis(10)) => {}
+            }
+            go.notify_one();
+            // It is not polled any more, and then dropped.
+            assert_eq!(*all.here(SEC, || async { Ok(8) }).await.unwrap(), 7);
+        }
+        assert_eq!(*all.here(SEC, || async { Ok(9) }).await.unwrap(), 7);
+    }
+    #[tokio::test]
+    async fn what_fails_or_takes_too_long_is_told_and_tried_anew() {
+        let all = All::new();
+        let never = || async { std::future::pending().await };
+        assert_eq!(all.here(Duration::from_millis(20), never).await.unwrap_err(), NoConnection::Late);
+        sleep(Duration::from_millis(20)).await;
+        assert_eq!(all.here(SEC, || async { Err(NoConnection::Late) }).await.unwrap_err(), NoConnection::Late);
+        assert_eq!(*all.here(SEC, || async { Ok(1) }).await.unwrap(), 1);
+    }
+}

@@ -1,0 +1,248 @@
+//! What a `postgres:` URL says.
+use fencelock_core::{Error, ErrorKind, Result, url::Url};
+use std::{
+    fmt,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+/// The keys of a URL.
+const KEYS: [&str; 8] = ["ca", "cert", "key", "namespace", "retention", "schema", "sslmode", "ttl"];
+/// The shortest ttl.
+pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
+/// The longest.
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(86_400);
+/// An idle record is kept for no less: clients must not find tokens gone between two of their own steps.
+const MIN_RETENTION: Duration = Duration::from_secs(1);
+const PORT: u16 = 5432;
+
+/// How the engine is reached.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The servers: name or address, and port. The one that takes writes is found among them.
+    pub hosts: Vec<(String, u16)>,
+    /// Encrypted, and how the other side is known.
+    pub tls: Option<Tls>,
+    /// Who we are there.
+    pub user: String,
+    /// The password. It is never shown.
+    pub password: Option<String>,
+    /// Which database.
+    pub database: String,
+    /// Where our tables lie; `None`: the first schema of this user's search path.
+    pub schema: Option<String>,
+    /// Separates the names of applications that share a database.
+    pub namespace: String,
+    /// The ttl of holds that do not say their own.
+    pub ttl: Duration,
+    /// How long the record of a lock that nobody uses is kept. Its tokens go on rising afterwards.
+    pub retention: Duration,
+}
+/// Files in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Who signed the servers' certificates; `None`: somebody whom this machine trusts.
+    pub ca: Option<PathBuf>,
+    /// The certificate and the key that we show.
+    pub client: Option<(PathBuf, PathBuf)>,
+}
+
+impl Config {
+    /// Servers, a user, a database of the same name, and the defaults.
+    pub fn new(hosts: Vec<(String, u16)>, user: impl Into<String>) -> Self {
+        let user = user.into();
+        Self {
+            hosts,
+            tls: None,
+            database: user.clone(),
+            user,
+            password: None,
+            schema: None,
+            namespace: String::new(),
+            ttl: Duration::from_secs(30),
+            retention: Duration::from_secs(604_800),
+        }
+    }
+    /// Reads a URL: `postgres://user:password@h1:5432,h2:5432/database`, with `?sslmode=verify-full` for TLS.
+    ///
+    /// # Errors
+    /// `InvalidConfig` with the value, the place and the way out.
+    pub fn from_url(text: &str) -> Result<Self> {
+        let mut url = Url::parse(text)?;
+        let ("postgres" | "postgresql") = url.scheme() else {
+            let other = url.scheme();
+            return Err(invalid(format!("{other:?} is not this engine's")).hint("write postgres://USER@HOST/DATABASE"));
+        };
+        let hosts: Vec<_> = url.hosts().iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
+        let Some(user) = url.user().map(str::to_owned) else {
+            return Err(invalid("a user is missing".into()).hint("write postgres://USER@HOST/DATABASE"));
+        };
+        let mut config = Self::new(hosts, user);
+        config.password = url.password().map(str::to_owned);
+        match url.path().trim_start_matches('/') {
+            "" => {}
+            path => path.clone_into(&mut config.database),
+        }
+        config.schema = url.take("schema");
+        if let Some(namespace) = url.take("namespace") {
+            config.namespace = namespace;
+        }
+        if let Some(ttl) = url.take_duration("ttl")? {
+            config.ttl = ttl;
+        }
+        if let Some(retention) = url.take_duration("retention")? {
+            config.retention = retention;
+        }
+        let (ca, cert, key) = (url.take("ca"), url.take("cert"), url.take("key"));
+        let named = ca.is_some() || cert.is_some() || key.is_some();
+        let encrypted = match url.take("sslmode").as_deref() {
+            None => false,
+            Some("disable") => false,
+            // Whoever is spoken to is always known: a stricter one is what everybody means.
+            Some("require" | "verify-ca" | "verify-full") => true,
+            Some(other) => {
+                return Err(invalid(format!("sslmode={other} is not known"))
+                    .hint("write sslmode=verify-full or sslmode=disable"));
+            }
+        };
+        if named && !encrypted {
+            let error = invalid("certificates are given for a connection that is not encrypted".into());
+            return Err(error.hint("write sslmode=verify-full"));
+        }
+        let client = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
+            (None, None) => None,
+            _ => return Err(invalid("cert and key belong together".into()).hint("give both, or neither")),
+        };
+        config.tls = encrypted.then(|| Tls { ca: ca.map(Into::into), client });
+        url.finish(&KEYS)?;
+        config.check()?;
+        Ok(config)
+    }
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.hosts.is_empty() || self.hosts.iter().any(|(host, _)| host.is_empty()) {
+            return Err(invalid("a host is missing".into()).hint("write postgres://USER@HOST/DATABASE"));
+        }
+        let named = [Some(&self.user), Some(&self.database), self.schema.as_ref(), Some(&self.namespace)];
+        if named.into_iter().flatten().any(|name| name.contains('\0')) {
+            return Err(invalid("a name holds a NUL".into()).hint("PostgreSQL has none"));
+        }
+        if self.namespace.len() > 512 {
+            return Err(invalid("the namespace is too long".into()).hint("use at most 512 bytes"));
+        }
+        if self.schema.as_ref().is_some_and(|schema| schema.is_empty() || schema.len() > 63) {
+            return Err(invalid("the schema's name is empty or too long".into()).hint("use 1 to 63 bytes"));
+        }
+        if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
+            let range = format!("postgres takes {MIN_TTL:?} to {MAX_TTL:?}");
+            return Err(invalid(format!("a ttl of {:?} cannot be used", self.ttl)).with("key", "ttl").hint(range));
+        }
+        if self.retention < MIN_RETENTION {
+            let least = format!("keep idle records for {MIN_RETENTION:?} or longer");
+            return Err(invalid(format!("a retention of {:?} cannot be used", self.retention)).hint(least));
+        }
+        Ok(())
+    }
+    /// For people; without secrets.
+    pub(crate) fn endpoint(&self) -> String {
+        let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{}:{port}", bracketed(host))).collect();
+        format!("postgres://{}@{}/{}", encode(&self.user), hosts.join(","), encode(&self.database))
+    }
+    /// The URL that leads to the same locks; `None` when it would show the password.
+    pub(crate) fn url(&self) -> Option<String> {
+        if self.password.is_some() {
+            return None;
+        }
+        let (mut url, mut key) = (self.endpoint(), '?');
+        let mut add = |name: &str, value: &str| {
+            url.push_str(&format!("{key}{name}={}", encode(value)));
+            key = '&';
+        };
+        if let Some(schema) = &self.schema {
+            add("schema", schema);
+        }
+        if !self.namespace.is_empty() {
+            add("namespace", &self.namespace);
+        }
+        let file = |path: &Path| path.to_str().map(str::to_owned);
+        if let Some(tls) = &self.tls {
+            add("sslmode", "verify-full");
+            if let Some(ca) = &tls.ca {
+                add("ca", &file(ca)?);
+            }
+            if let Some((cert, secret)) = &tls.client {
+                add("cert", &file(cert)?);
+                add("key", &file(secret)?);
+            }
+        }
+        Some(url)
+    }
+}
+impl fmt::Debug for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Config({})", self.endpoint())
+    }
+}
+fn bracketed(host: &str) -> String {
+    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
+}
+fn encode(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => out.push(char::from(byte)),
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+fn invalid(message: String) -> Error {
+    Error::new(ErrorKind::InvalidConfig, "connect", message)
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see them go red: the password in `Debug`; an `sslmode` that is not looked at.
+    use super::*;
+
+    #[test]
+    fn urls() {
+        let config = Config::from_url(
+            "postgres://ann:s%40d@[::1]:7000,h2/shop%2F1?namespace=n%26&ttl=10s&retention=2h&schema=Locks&sslmode=require",
+        )
+        .unwrap();
+        assert_eq!(config.hosts, [("::1".to_owned(), 7000), ("h2".to_owned(), 5432)]);
+        assert_eq!((config.user.as_str(), config.password.as_deref()), ("ann", Some("s@d")));
+        assert_eq!((config.database.as_str(), config.schema.as_deref()), ("shop/1", Some("Locks")));
+        assert_eq!((config.ttl.as_secs(), config.retention.as_secs()), (10, 7_200));
+        assert!(!format!("{config:?}").contains("s@d") && config.url().is_none() && config.tls.is_some());
+        for text in [
+            "postgresql://u@h?namespace=a%26b",
+            "postgres://u@h/d?schema=s",
+            "postgres://u@h?sslmode=verify-full&ca=%2Fa&cert=%2Fb&key=%2Fc",
+        ] {
+            let config = Config::from_url(text).unwrap();
+            assert_eq!(Config::from_url(&config.url().unwrap()).unwrap(), config, "{text}");
+        }
+    }
+    #[test]
+    fn what_cannot_be_used_is_told() {
+        for (url, says) in [
+            ("postgres:", "a user is missing"),
+            ("postgres://h", "a user is missing"),
+            ("postgres://u@", "a host is missing"),
+            ("postgres://u@h?tll=3s", "did you mean \"ttl\"?"),
+            ("postgres://u@h?ttl=1ms", "200ms"),
+            ("postgres://u@h?retention=1ms", "1s or longer"),
+            ("postgres://u@h?sslmode=prefer", "sslmode=verify-full"),
+            ("postgres://u@h?ca=/x", "sslmode=verify-full"),
+            ("postgres://u@h?sslmode=require&cert=/x", "belong together"),
+            ("postgres://u@h?schema=", "1 to 63 bytes"),
+            ("http://h", "is not this engine's"),
+        ] {
+            let error = Config::from_url(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{url}");
+            assert!(error.to_string().contains(says), "{url}: {error}");
+        }
+    }
+}

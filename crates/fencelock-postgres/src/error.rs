@@ -1,0 +1,169 @@
+//! The driver's errors and the server's in the library's words.
+use fencelock_core::{Error, ErrorKind, NoConnection};
+use std::sync::Arc;
+use tokio_postgres::error::SqlState;
+
+/// What stops a call.
+#[derive(Clone, Debug)]
+pub(crate) enum Fault {
+    /// The engine was closed.
+    Closed,
+    /// No connection; nothing was sent.
+    Connect(Arc<tokio_postgres::Error>),
+    /// No connection came about while somebody waited for it.
+    Unreached,
+    /// Sent, and nobody knows what became of it.
+    Unanswered,
+    /// The server said no, or the connection broke.
+    Postgres(Arc<tokio_postgres::Error>),
+    /// Somebody's own transaction keeps the lock's row for longer than there was time (SAFETY E2).
+    Locked,
+    /// An answer that no function of ours gives.
+    Answer,
+    /// What is there cannot be used.
+    Unusable { what: String, hint: &'static str },
+}
+impl From<NoConnection> for Fault {
+    fn from(it: NoConnection) -> Self {
+        match it {
+            NoConnection::Closed => Self::Closed,
+            NoConnection::Late => Self::Unreached,
+        }
+    }
+}
+impl Fault {
+    pub(crate) fn of(error: tokio_postgres::Error) -> Self {
+        Self::Postgres(Arc::new(error))
+    }
+    fn code(&self) -> Option<&SqlState> {
+        match self {
+            Self::Connect(e) | Self::Postgres(e) => e.code(),
+            _ => None,
+        }
+    }
+    fn is(&self, codes: &[SqlState]) -> bool {
+        self.code().is_some_and(|code| codes.contains(code))
+    }
+    /// The connection is good for nothing any more.
+    pub(crate) fn ends_connection(&self) -> bool {
+        match self {
+            Self::Unanswered => true,
+            // A primary that became a standby stays one: another connection may lead to the new one.
+            Self::Postgres(e) => e.as_db_error().is_none() || self.is_ending() || self.is(&[SqlState::READ_ONLY_SQL_TRANSACTION]),
+            _ => false,
+        }
+    }
+    /// The server ends this session.
+    fn is_ending(&self) -> bool {
+        self.is(&[
+            SqlState::ADMIN_SHUTDOWN,
+            SqlState::CRASH_SHUTDOWN,
+            SqlState::CANNOT_CONNECT_NOW,
+            SqlState::IDLE_SESSION_TIMEOUT,
+            SqlState::DATABASE_DROPPED,
+        ]) || self.code().is_some_and(|code| code.code().starts_with("08"))
+    }
+    /// The tables are not there.
+    pub(crate) fn is_missing(&self) -> bool {
+        self.is(&[SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME])
+    }
+    /// Two have changed one thing, and one of them has to begin anew: nothing of it has happened.
+    pub(crate) fn is_conflict(&self) -> bool {
+        self.is(&[SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED])
+    }
+    /// The server is there and will do it when it is ready: as good as no connection yet (SAFETY E8).
+    pub(crate) fn is_soon_over(&self) -> bool {
+        self.is_conflict() || self.is(&[SqlState::CANNOT_CONNECT_NOW, SqlState::TOO_MANY_CONNECTIONS])
+    }
+    /// No server now; there may be one soon.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Postgres(_) | Self::Unanswered | Self::Unreached)
+            && self.tell("connect", "").is_temporary()
+    }
+    pub(crate) fn tell(&self, operation: &'static str, endpoint: &str) -> Error {
+        let new = |kind, message: &str| Error::new(kind, operation, message).with("postgres", endpoint);
+        match self {
+            Self::Closed => Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again"),
+            Self::Unreached => new(ErrorKind::Unreachable, "no connection within the time that there was")
+                .hint("look whether the server runs and answers"),
+            Self::Unanswered => new(ErrorKind::Ambiguous, "no answer in time"),
+            Self::Locked => new(ErrorKind::Unreachable, "somebody's transaction keeps the lock's row")
+                .hint("look for it in pg_stat_activity: it may be idle in transaction"),
+            Self::Answer => new(ErrorKind::Protocol, "the server answered what no function of this version answers")
+                .hint("look whether another version has made the tables"),
+            Self::Unusable { what, hint } => new(ErrorKind::InvalidConfig, what).hint(*hint),
+            Self::Connect(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
+                let read_only = said(e).contains("does not allow writes");
+                let what = if read_only { "the server takes no writes: it is a standby" } else { "no connection" };
+                let hint = if read_only {
+                    "give the primary's address, or all of them: the one that takes writes is found"
+                } else {
+                    "look whether the server runs, and at host, port and certificates"
+                };
+                new(ErrorKind::Unreachable, what).because(Said(said(e))).hint(hint)
+            }),
+            Self::Postgres(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
+                let kind = if self.ends_connection() { ErrorKind::Ambiguous } else { ErrorKind::Protocol };
+                let what = if kind == ErrorKind::Ambiguous { "the connection broke" } else { "the server refused" };
+                new(kind, what).because(Said(said(e)))
+            }),
+        }
+    }
+}
+
+/// The server's own refusals: the call had no effect.
+fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio_postgres::Error) -> Option<Error> {
+    let new = |kind, message: &str| {
+        Error::new(kind, operation, message).with("postgres", endpoint).because(Said(said(error)))
+    };
+    let is = |codes: &[SqlState]| fault.is(codes);
+    fault.code()?;
+    Some(match () {
+        () if is(&[SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION]) => {
+            new(ErrorKind::PermissionDenied, "the server does not accept user or password").hint("look at the URL")
+        }
+        () if is(&[SqlState::INSUFFICIENT_PRIVILEGE]) => {
+            new(ErrorKind::PermissionDenied, "the role may not do that")
+                .hint("give it SELECT, INSERT, UPDATE and DELETE on the tables and EXECUTE on the functions fencelock_*")
+        }
+        () if is(&[SqlState::INVALID_CATALOG_NAME]) => {
+            new(ErrorKind::InvalidConfig, "there is no such database").hint("look at the URL")
+        }
+        () if fault.is_missing() => new(ErrorKind::InvalidConfig, "the tables of fencelock are not there")
+            .hint("connect once as a role that may create them in this schema"),
+        () if is(&[SqlState::TOO_MANY_CONNECTIONS]) => {
+            new(ErrorKind::Unreachable, "the server has as many connections as it takes").hint("raise max_connections")
+        }
+        () if is(&[SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY]) => {
+            new(ErrorKind::Unreachable, "the server has no room left")
+        }
+        () if is(&[SqlState::READ_ONLY_SQL_TRANSACTION]) => {
+            new(ErrorKind::Unreachable, "the server takes no writes: it is a standby, or read-only")
+                .hint("give the primary's address, or all of them: the one that takes writes is found")
+        }
+        () if fault.is_ending() || fault.is_conflict() || is(&[SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE]) => {
+            new(ErrorKind::Unreachable, "the server cannot do it now").hint("try again")
+        }
+        () => return None,
+    })
+}
+/// What the server said, or what went wrong below the driver. The text of a statement is never in it.
+fn said(error: &tokio_postgres::Error) -> String {
+    if let Some(e) = error.as_db_error() {
+        return format!("{}: {}", e.code().code(), e.message());
+    }
+    let (mut words, mut below) = (error.to_string(), std::error::Error::source(error));
+    while let Some(error) = below {
+        words.push_str(&format!(": {error}"));
+        below = error.source();
+    }
+    words
+}
+#[derive(Debug)]
+struct Said(String);
+impl std::fmt::Display for Said {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+impl std::error::Error for Said {}

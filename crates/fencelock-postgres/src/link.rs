@@ -1,0 +1,284 @@
+//! The way to the server: one connection for each runtime that calls, and one more that listens.
+//!
+//! *Invariant (SAFETY E8):* every call has a limit of ours; one that is over it gives its connection up.
+use crate::{
+    config::Config,
+    error::Fault,
+    tls,
+    wire::{
+        call::{Call, identifier, literal},
+        reply::{Reply, clock, reply},
+        schema,
+    },
+};
+use fencelock_core::{BootClock, Clock, Connection, Connections, Error, Result, ServerTime};
+use futures_util::{StreamExt, stream};
+use std::{
+    future::{Future, pending},
+    pin::pin,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::{sleep, timeout},
+};
+use tokio_postgres::{
+    AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow,
+    config::{SslMode, TargetSessionAttrs},
+};
+use tokio_postgres_rustls::MakeRustlsConnect;
+
+/// For so long a connection is tried (SAFETY E8).
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// For so long one host is tried, where there are several.
+const ONE_HOST: Duration = Duration::from_secs(2);
+/// For so long an answer is waited for: a server that writes a checkpoint is silent for a second now and then.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
+/// A pooler in between forgets what is said to begin with, so each transaction says it, where the database's own way is another one.
+const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
+
+pub(crate) type Conn = Connection<Arc<Client>>;
+
+pub(crate) struct Link {
+    driver: Arc<Driver>,
+    all: Arc<Connections<Arc<Client>, Fault>>,
+    pub(crate) endpoint: Arc<str>,
+    place: OnceLock<Place>,
+    pub(crate) time: ServerTime,
+}
+/// Where the functions are, and how they are called.
+pub(crate) struct Place {
+    /// With quotes.
+    pub(crate) schema: String,
+    prefix: &'static str,
+}
+/// Makes connections.
+struct Driver {
+    config: tokio_postgres::Config,
+    tls: Option<MakeRustlsConnect>,
+}
+impl Driver {
+    /// `told`: where what the server says by itself goes.
+    async fn connect(&self, told: Option<UnboundedSender<String>>) -> Result<Client, Fault> {
+        let fault = |e| Fault::Connect(Arc::new(e));
+        match &self.tls {
+            None => {
+                let (client, connection) = self.config.connect(NoTls).await.map_err(fault)?;
+                tokio::spawn(drive(connection, told));
+                Ok(client)
+            }
+            Some(tls) => {
+                let (client, connection) = self.config.connect(tls.clone()).await.map_err(fault)?;
+                tokio::spawn(drive(connection, told));
+                Ok(client)
+            }
+        }
+    }
+}
+/// Until it breaks, or nobody has its client any more.
+async fn drive<S, T>(mut connection: tokio_postgres::Connection<S, T>, told: Option<UnboundedSender<String>>)
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let mut messages = stream::poll_fn(|cx| connection.poll_message(cx));
+    while let Some(Ok(message)) = messages.next().await {
+        if let (AsyncMessage::Notification(note), Some(told)) = (message, &told) {
+            let _ = told.send(note.payload().to_owned());
+        }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(config: &Config) -> Result<Self> {
+        let mut driver = tokio_postgres::Config::new();
+        for (host, port) in &config.hosts {
+            driver.host(host).port(*port);
+        }
+        driver.user(&config.user).dbname(&config.database).application_name("fencelock");
+        if let Some(password) = &config.password {
+            driver.password(password);
+        }
+        driver.connect_timeout(ONE_HOST).target_session_attrs(TargetSessionAttrs::ReadWrite);
+        driver.ssl_mode(if config.tls.is_some() { SslMode::Require } else { SslMode::Disable });
+        let tls = config.tls.as_ref().map(tls::connector).transpose()?;
+        Ok(Self {
+            driver: Arc::new(Driver { config: driver, tls }),
+            all: Connections::new(),
+            endpoint: config.endpoint().into(),
+            place: OnceLock::new(),
+            time: ServerTime::default(),
+        })
+    }
+    pub(crate) fn close(&self) {
+        self.all.close();
+    }
+    /// This runtime's connection.
+    pub(crate) async fn here(&self) -> Result<Conn, Fault> {
+        let driver = self.driver.clone();
+        let make = || async move { driver.connect(None).await.map(Arc::new) };
+        let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
+        if !conn.is_closed() {
+            return Ok(conn);
+        }
+        self.all.give_up(&conn);
+        let driver = self.driver.clone();
+        self.all.here(CONNECT_TIMEOUT, || async move { driver.connect(None).await.map(Arc::new) }).await
+    }
+    /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
+    pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
+        let (limit, mut pause, mut why) =
+            (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10), Fault::Unreached);
+        let mut stopped = pin!(stopped);
+        loop {
+            tokio::select! {
+                biased;
+                conn = self.here() => match conn {
+                    Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => why = fault,
+                    end => return end,
+                },
+                () = sleep(BootClock.now().until(limit)) => return Err(why),
+                () = &mut stopped => return Err(why),
+            }
+            tokio::select! {
+                biased;
+                () = &mut stopped => return Err(why),
+                () = sleep(pause) => {}
+            }
+            pause = (pause * 2).min(Duration::from_millis(250));
+        }
+    }
+    /// What may be asked again with one effect: it is, when the connection breaks meanwhile, or the row is locked.
+    pub(crate) async fn again(&self, call: &str) -> Result<Vec<SimpleQueryRow>, Fault> {
+        let mut tries = 0;
+        loop {
+            let conn = self.soon(pending()).await?;
+            match self.rows(&conn, PATIENCE, call).await {
+                Err(fault) if tries < 2 && (fault.ends_connection() || fault.is_conflict()) => tries += 1,
+                end => return end,
+            }
+        }
+    }
+
+    pub(crate) fn call(&self, function: &str) -> Call {
+        let (prefix, schema) = self.place.get().map_or(("", ""), |place| (place.prefix, place.schema.as_str()));
+        Call::new(prefix, schema, function)
+    }
+    pub(crate) fn place(&self) -> Option<&Place> {
+        self.place.get()
+    }
+    /// One message, and what it answers.
+    pub(crate) async fn rows(&self, conn: &Conn, limit: Duration, call: &str) -> Result<Vec<SimpleQueryRow>, Fault> {
+        let answer = match within(limit, conn.simple_query(call)).await {
+            Some(Ok(messages)) => Ok(rows(messages)),
+            Some(Err(e)) => Err(Fault::of(e)),
+            None => Err(Fault::Unanswered),
+        };
+        if answer.as_ref().is_err_and(Fault::ends_connection) {
+            self.all.give_up(conn);
+        }
+        answer
+    }
+    /// A function on one lock, its answer taken apart; what it tells of the server's clock is kept.
+    pub(crate) async fn run(&self, conn: &Conn, limit: Duration, call: &str) -> Result<Reply, Fault> {
+        let sent = BootClock.now();
+        let rows = self.rows(conn, limit, call).await?;
+        let row = rows.first().ok_or(Fault::Answer)?;
+        if let Some(now) = clock(row) {
+            self.time.seen(sent, BootClock.now(), now);
+        }
+        reply(row).ok_or(Fault::Answer)
+    }
+    pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> Error {
+        fault.tell(operation, &self.endpoint)
+    }
+
+    /// Finds the tables, or makes them; what they are called, and the store's identity.
+    pub(crate) async fn set_up(&self, config: &Config) -> Result<u128, Fault> {
+        let conn = self.soon(pending()).await?;
+        let sent = BootClock.now();
+        let look = "SELECT current_schema(), current_setting('server_encoding'), \
+                    current_setting('default_transaction_isolation'), \
+                    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+        let rows = self.rows(&conn, PATIENCE, look).await?;
+        let row = rows.first().ok_or(Fault::Answer)?;
+        let now = row.get(3).and_then(|now| now.parse().ok()).ok_or(Fault::Answer)?;
+        self.time.seen(sent, BootClock.now(), now);
+        if row.get(1) != Some("UTF8") {
+            let what = format!("the database's encoding is {}, and names are UTF-8", row.get(1).unwrap_or("?"));
+            return Err(Fault::Unusable { what, hint: "take one that was made with ENCODING 'UTF8'" });
+        }
+        let Some(schema) = config.schema.as_deref().or(row.get(0)).map(identifier) else {
+            let what = "no schema of this role's search path is there".to_owned();
+            return Err(Fault::Unusable { what, hint: "name one in the URL: ?schema=NAME" });
+        };
+        let prefix = if row.get(2) == Some("read committed") { "" } else { READ_COMMITTED };
+        let _ = self.place.set(Place { schema: schema.clone(), prefix });
+        // By a catalog, so that nothing fails where it is not there.
+        let there = format!("SELECT to_regclass({})", literal(&format!("{schema}.fencelock_meta")));
+        if self.rows(&conn, PATIENCE, &there).await?.first().is_none_or(|row| row.get(0).is_none()) {
+            self.make(&schema, &there).await?;
+        }
+        let known = self.rows(&conn, PATIENCE, &format!("SELECT version, store FROM {schema}.fencelock_meta")).await?;
+        let row = known.first().ok_or(Fault::Answer)?;
+        let version: i64 = row.get(0).and_then(|version| version.parse().ok()).ok_or(Fault::Answer)?;
+        if version != schema::VERSION {
+            let what = format!("the tables are of version {version}, and this is version {}", schema::VERSION);
+            return Err(Fault::Unusable { what, hint: "use the same version of fencelock everywhere, or another schema" });
+        }
+        let store = row.get(1).map(|store| store.replace('-', "")).ok_or(Fault::Answer)?;
+        u128::from_str_radix(&store, 16).map_err(|_| Fault::Answer)
+    }
+    /// Makes the tables: all of them, or none. Two that come together do so one after the other.
+    async fn make(&self, schema: &str, there: &str) -> Result<(), Fault> {
+        // One of its own: its transaction takes several steps.
+        let client = timeout(CONNECT_TIMEOUT, self.driver.connect(None)).await.unwrap_or(Err(Fault::Unreached))?;
+        let ask = async |text: &str| {
+            let answer = within(CONNECT_TIMEOUT, client.simple_query(text)).await;
+            answer.ok_or(Fault::Unanswered)?.map_err(Fault::of).map(rows)
+        };
+        ask(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({})", schema::TURN)).await?;
+        if ask(there).await?.first().is_none_or(|row| row.get(0).is_none()) {
+            ask(&schema::script(schema)).await?;
+        }
+        ask("COMMIT").await.map(drop)
+    }
+    /// A connection that hears what is told to this client, until it breaks; what it hears comes out there.
+    pub(crate) async fn listen(&self, channel: &str) -> Result<(Client, UnboundedReceiver<String>), Fault> {
+        let (told, heard) = unbounded_channel();
+        let listening = async {
+            let client = self.driver.connect(Some(told)).await?;
+            client.simple_query(&format!("LISTEN {}", identifier(channel))).await.map_err(Fault::of)?;
+            Ok(client)
+        };
+        let client = timeout(CONNECT_TIMEOUT, listening).await.unwrap_or(Err(Fault::Unreached))?;
+        Ok((client, heard))
+    }
+}
+fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    };
+    messages.into_iter().filter_map(row).collect()
+}
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link({})", self.endpoint)
+    }
+}
+
+/// What comes within `limit` of the time in which this process ran: one that was stopped, or a machine that stood still, has not
+/// waited meanwhile, and reads what has come before it gives up.
+async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+    const NAPS: u32 = 8;
+    let mut answer = pin!(answer);
+    for _ in 0..NAPS {
+        if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {
+            return Some(answer);
+        }
+    }
+    None
+}

@@ -1,0 +1,163 @@
+//! What callers and the engine's own background share: who waits for word.
+use crate::{
+    error::Fault,
+    link::{Conn, Link, PATIENCE},
+    wire::reply::{Reply, status},
+};
+use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::{sync::Notify, time::sleep};
+
+/// Core waits for a second.
+const LEAVE: Duration = Duration::from_millis(800);
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) link: Link,
+    pub(crate) space: String,
+    /// Who we are to those who tell us that our turn has come.
+    pub(crate) client: HoldId,
+    /// Host and process, and a blank.
+    here: String,
+    waits: Mutex<Waits>,
+    /// A command of its attempt broke off and may arrive until then.
+    haunted: Mutex<HashMap<HoldId, Moment>>,
+}
+#[derive(Debug, Default)]
+struct Waits {
+    places: HashMap<HoldId, Arc<Notify>>,
+    /// Somebody listens, or is about to.
+    listening: bool,
+}
+/// A place in `waits`, for as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Expected {
+    shared: Arc<Shared>,
+    hold: HoldId,
+    pub(crate) wake: Arc<Notify>,
+}
+impl Drop for Expected {
+    fn drop(&mut self) {
+        let mut waits = self.shared.waits();
+        // It may be expected anew already.
+        if waits.places.get(&self.hold).is_some_and(|wake| Arc::ptr_eq(wake, &self.wake)) {
+            waits.places.remove(&self.hold);
+        }
+    }
+}
+
+impl Shared {
+    pub(crate) fn new(link: Link, space: String, client: HoldId) -> Self {
+        let Identity { host, pid } = Identity::here();
+        let host: String = host.chars().map(|c| if c.is_whitespace() || c == '\0' { '_' } else { c }).collect();
+        let host = if host.is_empty() { "-".to_owned() } else { host };
+        Self { link, space, client, here: format!("{host} {pid} "), waits: Mutex::default(), haunted: Mutex::default() }
+    }
+    fn waits(&self) -> MutexGuard<'_, Waits> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// What its record says of a holder. A text of PostgreSQL holds no NUL.
+    pub(crate) fn identity(&self, note: &str) -> String {
+        format!("{}{}", self.here, note.replace('\0', "\u{fffd}"))
+    }
+    pub(crate) fn channel(&self) -> String {
+        // As the functions make it of the client's number.
+        let id = self.client.to_string();
+        let parts = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]];
+        format!("fencelock_{}", parts.join("-"))
+    }
+
+    /// A command of this attempt broke off, and may take effect until then.
+    pub(crate) fn haunt(&self, hold: HoldId, until: Moment) {
+        let (mut haunted, now) = (self.haunted.lock().unwrap_or_else(PoisonError::into_inner), BootClock.now());
+        haunted.retain(|_, until| *until > now);
+        let known = haunted.entry(hold).or_insert(until);
+        *known = until.max(*known);
+    }
+    /// Nobody has it any more: until when something of it may still come.
+    pub(crate) fn haunts(&self, hold: HoldId) -> Option<Moment> {
+        let mut haunted = self.haunted.lock().unwrap_or_else(PoisonError::into_inner);
+        if haunted.is_empty() { None } else { haunted.remove(&hold) }.filter(|until| *until > BootClock.now())
+    }
+
+    /// Word for this attempt wakes it from here on.
+    pub(crate) fn expect(self: &Arc<Self>, hold: HoldId) -> Expected {
+        let wake = Arc::<Notify>::default();
+        self.waits().places.insert(hold, wake.clone());
+        Expected { shared: self.clone(), hold, wake }
+    }
+    /// Somebody has to listen, and this caller is the one.
+    pub(crate) fn must_listen(&self) -> bool {
+        !std::mem::replace(&mut self.waits().listening, true)
+    }
+    /// Nobody waits: the listener may go. Whoever waits next starts another one.
+    pub(crate) fn may_rest(&self) -> bool {
+        let mut waits = self.waits();
+        if waits.places.is_empty() {
+            waits.listening = false;
+        }
+        !waits.listening
+    }
+    /// The listener is gone, whatever the reason.
+    pub(crate) fn nobody_listens(&self) {
+        self.waits().listening = false;
+    }
+    pub(crate) fn somebody_waits(&self) -> bool {
+        !self.waits().places.is_empty()
+    }
+    /// What was told while nobody listened was told to nobody.
+    pub(crate) fn wake_all(&self) {
+        self.waits().places.values().for_each(|wake| wake.notify_one());
+    }
+    /// Its turn may have come.
+    pub(crate) fn heard(&self, hold: &str) {
+        let hold: Option<HoldId> = hold.replace('-', "").parse().ok();
+        if let Some(wake) = hold.and_then(|hold| self.waits().places.get(&hold).cloned()) {
+            wake.notify_one();
+        }
+    }
+
+    /// A queued attempt's look.
+    pub(crate) async fn refresh(&self, request: &Request) -> Result<(Reply, Moment), Fault> {
+        let conn = self.link.here().await?;
+        let call = self.link.call("refresh").text(&self.space).text(request.name().as_str());
+        let call = call.id(request.hold()).number(micros(request.ttl())).end();
+        let sent_at = BootClock.now();
+        Ok((self.link.run(&conn, PATIENCE, &call).await?, sent_at))
+    }
+    /// Ends a hold, or with `token: None` a place in the queue, too.
+    pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
+        let call = self.link.call("release").text(&self.space).text(name.as_str()).id(hold);
+        let call = match token {
+            Some(token) => call.number(token.get()),
+            None => call.null(),
+        };
+        let call = call.end();
+        let limit = BootClock.now() + LEAVE;
+        let mut pause = 1;
+        loop {
+            let conn = self.link.here().await?;
+            let left = BootClock.now().until(limit).max(Duration::from_millis(10));
+            match self.link.run(&conn, left, &call).await {
+                Ok(Reply::Locked) if BootClock.now() < limit => {}
+                Ok(Reply::Locked) => return Err(Fault::Locked),
+                end => return end,
+            }
+            sleep(Duration::from_millis(fastrand::u64(pause..2 * pause + 1))).await;
+            pause = (pause * 2).min(50);
+        }
+    }
+    /// One lock, as it is now. It makes no record.
+    pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {
+        let call = self.link.call("inspect").text(&self.space).text(name.as_str()).end();
+        status(name, &self.link.rows(conn, PATIENCE, &call).await?).ok_or(Fault::Answer)
+    }
+}
+/// As the functions count.
+pub(crate) fn micros(d: Duration) -> i64 {
+    i64::try_from(d.as_micros()).unwrap_or(i64::MAX / 4)
+}

@@ -1,0 +1,144 @@
+//! Waiting: every queued attempt is a task of `run`.
+use crate::{error::Fault, link::CONNECT_TIMEOUT, shared::{Expected, Shared}, wire::reply::Reply};
+use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, Lease, Moment, Request, Token};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, interval, sleep, timeout},
+};
+
+/// Word may be lost: whoever waits looks by himself so often, and the first of all oftener for a while.
+const LOOK: u64 = 1_000;
+const FIRST: Duration = Duration::from_millis(250);
+/// Those who wait for a lease to end look one after the other.
+const APART: Duration = Duration::from_millis(60);
+/// Nobody waits any more: so long after, nobody listens.
+const REST: Duration = Duration::from_secs(10);
+
+/// How a wait ended.
+pub(crate) enum Turned {
+    Granted(Grant),
+    /// What was known of those in the way.
+    Stopped(Busy),
+    Displaced,
+    Failed(Fault),
+}
+
+/// Waits in the queue until it is granted, stopped, or has no place any more. An outage is survived, until the caller's limit
+/// (SAFETY E8).
+pub(crate) async fn wait(
+    shared: Arc<Shared>,
+    request: Request,
+    expected: Expected,
+    mut busy: Busy,
+    mut next: Duration,
+    mut reply: oneshot::Sender<Turned>,
+) {
+    let (mut pause, mut locked) = (Duration::from_millis(10), 1);
+    let end = loop {
+        tokio::select! {
+            biased;
+            () = request.stopped() => break Turned::Stopped(busy),
+            () = reply.closed() => return,
+            () = expected.wake.notified() => {}
+            () = sleep(next) => {}
+        }
+        let answer = tokio::select! {
+            biased;
+            answer = shared.refresh(&request) => answer,
+            // Whoever stops takes back what it may have been granted.
+            () = request.stopped() => break Turned::Stopped(busy),
+        };
+        if !matches!(answer, Ok((Reply::Locked, _))) {
+            locked = 1;
+        }
+        match answer {
+            Ok((Reply::Done { number, now }, sent_at)) => {
+                let Some(token) = Token::new(number) else { break Turned::Failed(Fault::Answer) };
+                break Turned::Granted(granted(&request, token, sent_at, now));
+            }
+            Ok((Reply::Queued { busy: now, rest }, _)) => {
+                next = nap(now.ahead, rest);
+                pause = Duration::from_millis(10);
+                request.queued(now.clone());
+                busy = now;
+            }
+            Ok((Reply::Locked, _)) => {
+                next = after_locked(locked);
+                locked += 1;
+            }
+            Ok((Reply::Gone { .. }, _)) => break Turned::Displaced,
+            Ok(_) => break Turned::Failed(Fault::Answer),
+            Err(fault) if shared.link.tell("lock", &fault).is_temporary() => {
+                next = pause + Duration::from_millis(fastrand::u64(0..10));
+                pause = (pause * 2).min(Duration::from_millis(250));
+            }
+            Err(fault) => break Turned::Failed(fault),
+        }
+    };
+    let _ = reply.send(end);
+    drop(expected);
+}
+pub(crate) fn granted(request: &Request, token: Token, sent_at: Moment, now: i64) -> Grant {
+    let (name, hold, claim, ttl) = (request.name().clone(), request.hold(), request.claim(), request.ttl());
+    Grant { name, claim, hold, token, ttl, lease: Lease::Own { sent_at }, server_micros: now, place: None }
+}
+/// Until the next look: when something ends by itself, those in front first; and now and then.
+pub(crate) fn nap(ahead: Option<u32>, rest: Option<Duration>) -> Duration {
+    let ahead = ahead.unwrap_or(0);
+    let look = if ahead == 0 { FIRST } else { Duration::from_millis(fastrand::u64(LOOK..LOOK * 5 / 4)) };
+    rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
+}
+/// Until the next try, after a row was locked so many times (SAFETY E2): mostly by another one's short statement.
+pub(crate) fn after_locked(times: u32) -> Duration {
+    let most = 2_000_u64 << times.min(6);
+    Duration::from_micros(fastrand::u64(most / 2..most).min(100_000))
+}
+
+/// Listens while anybody waits. What it was not told is looked for by each waiter.
+pub(crate) async fn listen(shared: Arc<Shared>) {
+    let (channel, mut pause) = (shared.channel(), Duration::from_millis(10));
+    loop {
+        match timeout(CONNECT_TIMEOUT, shared.link.listen(&channel)).await {
+            Ok(Ok((client, mut heard))) => {
+                shared.wake_all();
+                let (since, mut rest) = (Instant::now(), interval(REST));
+                rest.reset();
+                loop {
+                    tokio::select! {
+                        hold = heard.recv() => match hold {
+                            Some(hold) => shared.heard(&hold),
+                            None => break,
+                        },
+                        _ = rest.tick() => if shared.may_rest() { return },
+                    }
+                }
+                drop(client);
+                if since.elapsed() > Duration::from_secs(1) {
+                    pause = Duration::from_millis(10);
+                }
+            }
+            // Whoever waits looks by himself.
+            Ok(Err(fault)) if shared.link.tell("lock", &fault).kind() == ErrorKind::PermissionDenied => {
+                pause = Duration::from_secs(1);
+            }
+            _ => {}
+        }
+        if shared.may_rest() {
+            return;
+        }
+        sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
+        pause = (pause * 2).min(Duration::from_secs(1));
+    }
+}
+/// Says that this client lives, for as long as anybody of it waits: a client that does not is passed.
+pub(crate) async fn beat(shared: Arc<Shared>) {
+    const BEAT: Duration = Duration::from_secs(1);
+    let began = BootClock.now();
+    let call = shared.link.call("beat").id(shared.client).end();
+    if let Ok(conn) = shared.link.here().await {
+        // The next one follows soon.
+        let _ = shared.link.rows(&conn, BEAT, &call).await;
+    }
+    sleep((BEAT).saturating_sub(began.until(BootClock.now()))).await;
+}

@@ -1,0 +1,208 @@
+-- What the functions have in common.
+
+CREATE TYPE {s}.fencelock_reply AS (
+  code text, number bigint, now bigint, ahead bigint, rest bigint,
+  hold uuid, claim text, take integer, size integer, token bigint, who text, held bigint
+);
+
+CREATE FUNCTION {s}.fencelock_us(timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT (extract(epoch FROM $1) * 1000000)::bigint $$;
+
+CREATE FUNCTION {s}.fencelock_span(bigint) RETURNS interval LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+AS $$ SELECT $1 * interval '1 microsecond' $$;
+
+-- Whether there is room for this claim beside what is held, and nobody has it alone.
+CREATE FUNCTION {s}.fencelock_room(size integer, held bigint, claim text, take integer) RETURNS boolean
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT CASE claim WHEN 'r' THEN true WHEN 'p' THEN held + take <= size ELSE held = 0 END $$;
+
+-- A client that said so lately lives. Where the clock was set back it has to say it again.
+CREATE FUNCTION {s}.fencelock_hears(until timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT until > t AND until < t + interval '10 seconds' $$;
+
+-- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was
+-- set back has left ends that are further away than their leases are long: these are cut. Only under the lock's row.
+CREATE FUNCTION {s}.fencelock_settle(l {s}.fencelock_lock, t timestamptz) RETURNS {s}.fencelock_lock
+LANGUAGE plpgsql AS $f$
+BEGIN
+  IF l.hold IS NOT NULL AND l.until > t + {s}.fencelock_span(l.ttl) THEN
+    l.until := t + {s}.fencelock_span(l.ttl);
+    UPDATE {s}.fencelock_lock o SET until = l.until WHERE o.space = l.space AND o.name = l.name;
+  END IF;
+  IF l.kind IN ('rw_lock', 'semaphore') THEN
+    UPDATE {s}.fencelock_holder h SET until = t + {s}.fencelock_span(h.ttl)
+      WHERE h.space = l.space AND h.name = l.name AND h.until > t + {s}.fencelock_span(h.ttl);
+    DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
+      SELECT o.ctid FROM {s}.fencelock_holder o
+        WHERE o.space = l.space AND o.name = l.name AND o.until <= t FOR UPDATE SKIP LOCKED));
+  END IF;
+  RETURN l;
+END
+$f$;
+
+-- Whether this claim fits in together with all who wait in front of it: whoever is not in the queue has all of them in front.
+CREATE FUNCTION {s}.fencelock_fits(l {s}.fencelock_lock, t timestamptz, settled boolean, p_hold uuid, p_claim text, p_take integer)
+RETURNS boolean LANGUAGE plpgsql AS $f$
+DECLARE
+  held bigint := 0;
+  w record;
+BEGIN
+  IF l.hold IS NOT NULL AND l.until > t THEN
+    RETURN false;
+  END IF;
+  IF l.kind IN ('rw_lock', 'semaphore') THEN
+    SELECT coalesce(sum(h.take), 0) INTO held FROM {s}.fencelock_holder h
+      WHERE h.space = l.space AND h.name = l.name AND (settled OR h.until > t);
+  END IF;
+  FOR w IN
+    SELECT q.ticket, q.hold, q.claim, q.take, {s}.fencelock_hears(c.until, t) AS lives
+      FROM {s}.fencelock_waiter q LEFT JOIN {s}.fencelock_client c ON c.client = q.client
+      WHERE q.space = l.space AND q.name = l.name ORDER BY q.ticket
+  LOOP
+    IF w.hold <> p_hold AND w.lives IS NOT TRUE THEN
+      IF settled THEN
+        DELETE FROM {s}.fencelock_waiter q WHERE q.space = l.space AND q.name = l.name AND q.ticket = w.ticket;
+      END IF;
+      CONTINUE;
+    END IF;
+    IF NOT {s}.fencelock_room(l.size, held, w.claim, w.take) THEN
+      RETURN false;
+    END IF;
+    IF w.hold = p_hold THEN
+      RETURN true;
+    END IF;
+    IF w.claim IN ('m', 'w') THEN
+      RETURN false;
+    END IF;
+    held := held + w.take;
+  END LOOP;
+  RETURN {s}.fencelock_room(l.size, held, p_claim, p_take);
+END
+$f$;
+
+-- Somebody has it or wants it as what it is, so it cannot become anything else (SAFETY K1).
+CREATE FUNCTION {s}.fencelock_lives(l {s}.fencelock_lock, t timestamptz, settled boolean) RETURNS boolean LANGUAGE sql AS $f$
+  SELECT l.hold IS NOT NULL AND l.until > t
+    OR EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name AND (settled OR h.until > t))
+    OR EXISTS (SELECT FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
+      WHERE q.space = l.space AND q.name = l.name AND {s}.fencelock_hears(c.until, t))
+    OR EXISTS (SELECT FROM {s}.fencelock_cell v WHERE v.space = l.space AND v.name = l.name AND v.value IS NOT NULL)
+$f$;
+
+-- Adds somebody who is in the way, how many wait before this ticket, and how long until something ends by itself.
+CREATE FUNCTION {s}.fencelock_tell(p_code text, l {s}.fencelock_lock, t timestamptz, p_ticket bigint) RETURNS {s}.fencelock_reply
+LANGUAGE plpgsql AS $f$
+DECLARE
+  r {s}.fencelock_reply;
+  h {s}.fencelock_holder;
+BEGIN
+  r.code := p_code;
+  r.now := {s}.fencelock_us(t);
+  r.size := l.size;
+  r.ahead := (SELECT count(*) FROM (
+    SELECT FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
+      WHERE q.space = l.space AND q.name = l.name AND q.ticket < p_ticket AND {s}.fencelock_hears(c.until, t) LIMIT 1000) AS them);
+  IF l.hold IS NOT NULL AND l.until > t THEN
+    r.hold := l.hold;
+    r.claim := CASE l.kind WHEN 'rw_lock' THEN 'w' ELSE 'm' END;
+    r.take := 1;
+    r.token := l.fence;
+    r.who := l.who;
+    r.held := r.now - {s}.fencelock_us(l.since);
+    r.rest := {s}.fencelock_us(l.until) - r.now;
+  ELSIF l.kind IN ('rw_lock', 'semaphore') THEN
+    SELECT * INTO h FROM {s}.fencelock_holder o
+      WHERE o.space = l.space AND o.name = l.name AND o.until > t ORDER BY o.until LIMIT 1;
+    IF FOUND THEN
+      r.hold := h.hold;
+      r.claim := h.claim;
+      r.take := h.take;
+      r.token := h.token;
+      r.who := h.who;
+      r.held := r.now - {s}.fencelock_us(h.since);
+      r.rest := {s}.fencelock_us(h.until) - r.now;
+    END IF;
+  END IF;
+  RETURN r;
+END
+$f$;
+
+-- Those who fit in now are told so. What changes the queue alone need not be on the disk (SAFETY G2: a push is a hint).
+CREATE FUNCTION {s}.fencelock_ring(l {s}.fencelock_lock, t timestamptz) RETURNS void LANGUAGE plpgsql AS $f$
+DECLARE
+  held bigint := 0;
+  told integer := 0;
+  w record;
+BEGIN
+  IF l.hold IS NOT NULL AND l.until > t THEN
+    RETURN;
+  END IF;
+  IF l.kind IN ('rw_lock', 'semaphore') THEN
+    SELECT coalesce(sum(h.take), 0) INTO held FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name;
+  END IF;
+  FOR w IN
+    SELECT q.hold, q.client, q.claim, q.take, {s}.fencelock_hears(c.until, t) AS lives
+      FROM {s}.fencelock_waiter q LEFT JOIN {s}.fencelock_client c ON c.client = q.client
+      WHERE q.space = l.space AND q.name = l.name ORDER BY q.ticket
+  LOOP
+    CONTINUE WHEN w.lives IS NOT TRUE;
+    EXIT WHEN told >= 256 OR NOT {s}.fencelock_room(l.size, held, w.claim, w.take);
+    PERFORM pg_notify('fencelock_' || w.client, w.hold::text);
+    EXIT WHEN w.claim IN ('m', 'w');
+    held := held + w.take;
+    told := told + 1;
+  END LOOP;
+END
+$f$;
+
+-- A grant is on the disk before it is told, whatever the role's own setting says.
+CREATE FUNCTION {s}.fencelock_give(l {s}.fencelock_lock, t timestamptz, p_hold uuid, p_kind text, p_claim text, p_take integer, p_size integer, p_ttl bigint, p_floor bigint, p_who text)
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
+DECLARE
+  r {s}.fencelock_reply;
+BEGIN
+  r.code := 'done';
+  r.now := {s}.fencelock_us(t);
+  r.held := 0;
+  IF p_floor > l.fence AND p_floor > r.now + 86400000000 THEN
+    p_floor := 0;
+  END IF;
+  r.number := greatest(l.fence + 1, r.now, p_floor + 1);
+  IF p_claim IN ('m', 'w') THEN
+    UPDATE {s}.fencelock_lock o SET kind = p_kind, fence = r.number, hold = p_hold, ttl = p_ttl, who = p_who,
+        until = t + {s}.fencelock_span(p_ttl), since = t
+      WHERE o.space = l.space AND o.name = l.name;
+  ELSE
+    UPDATE {s}.fencelock_lock o SET kind = p_kind, size = nullif(p_size, 0), fence = r.number, hold = NULL
+      WHERE o.space = l.space AND o.name = l.name;
+    INSERT INTO {s}.fencelock_holder VALUES
+      (l.space, l.name, p_hold, p_claim, p_take, r.number, p_ttl, t + {s}.fencelock_span(p_ttl), t, p_who);
+  END IF;
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  RETURN r;
+END
+$f$;
+
+-- This very attempt's grant, if there is one: it has its full ttl again, in this same step (SAFETY G1). No code: there is none.
+CREATE FUNCTION {s}.fencelock_find(l {s}.fencelock_lock, t timestamptz, p_hold uuid, p_ttl bigint) RETURNS {s}.fencelock_reply
+LANGUAGE plpgsql AS $f$
+DECLARE
+  r {s}.fencelock_reply;
+BEGIN
+  r.now := {s}.fencelock_us(t);
+  IF l.hold = p_hold AND l.until > t THEN
+    UPDATE {s}.fencelock_lock o SET ttl = greatest(o.ttl, p_ttl), until = greatest(o.until, t + {s}.fencelock_span(p_ttl))
+      WHERE o.space = l.space AND o.name = l.name;
+    r.code := 'done';
+    r.number := l.fence;
+    r.held := r.now - {s}.fencelock_us(l.since);
+  ELSIF l.kind IN ('rw_lock', 'semaphore') THEN
+    UPDATE {s}.fencelock_holder h SET ttl = greatest(h.ttl, p_ttl), until = greatest(h.until, t + {s}.fencelock_span(p_ttl))
+      WHERE h.space = l.space AND h.name = l.name AND h.hold = p_hold AND h.until > t
+      RETURNING 'done', h.token, r.now - {s}.fencelock_us(h.since) INTO r.code, r.number, r.held;
+  END IF;
+  RETURN r;
+END
+$f$;

@@ -1,0 +1,235 @@
+-- What is looked at, mended, and kept beside locks.
+
+-- The lock itself, then who holds it, then who waits, in their order. It makes no record.
+CREATE FUNCTION {s}.fencelock_inspect(p_space text, p_name text) RETURNS SETOF {s}.fencelock_reply LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  r {s}.fencelock_reply;
+  t timestamptz := clock_timestamp();
+BEGIN
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
+  IF NOT FOUND THEN
+    RETURN;
+  END IF;
+  r.code := 'lock';
+  r.who := l.kind;
+  r.size := l.size;
+  r.number := l.fence;
+  r.now := {s}.fencelock_us(t);
+  r.held := (SELECT 1 FROM {s}.fencelock_cell v WHERE v.space = p_space AND v.name = p_name AND v.value IS NOT NULL);
+  RETURN NEXT r;
+  r := NULL;
+  IF l.hold IS NOT NULL AND l.until > t THEN
+    r := {s}.fencelock_tell('holder', l, t, 0);
+    RETURN NEXT r;
+  END IF;
+  RETURN QUERY SELECT 'holder', NULL::bigint, {s}.fencelock_us(t), NULL::bigint, {s}.fencelock_us(h.until) - {s}.fencelock_us(t),
+      h.hold, h.claim, h.take, l.size, h.token, h.who, {s}.fencelock_us(t) - {s}.fencelock_us(h.since)
+    FROM {s}.fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.until > t ORDER BY h.since, h.token;
+  RETURN QUERY SELECT 'waiter', NULL::bigint, {s}.fencelock_us(t), NULL::bigint, NULL::bigint,
+      q.hold, q.claim, q.take, l.size, NULL::bigint, q.who, {s}.fencelock_us(t) - {s}.fencelock_us(q.since)
+    FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
+    WHERE q.space = p_space AND q.name = p_name AND {s}.fencelock_hears(c.until, t) ORDER BY q.ticket;
+END
+$f$;
+
+-- Held, or waited for.
+CREATE FUNCTION {s}.fencelock_used(l {s}.fencelock_lock, t timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $f$
+  SELECT l.hold IS NOT NULL AND l.until > t
+    OR EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name AND h.until > t)
+    OR EXISTS (SELECT FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
+      WHERE q.space = l.space AND q.name = l.name AND {s}.fencelock_hears(c.until, t))
+$f$;
+
+-- Breaks the hold of this token, and no other.
+CREATE FUNCTION {s}.fencelock_force(p_space text, p_name text, p_token bigint) RETURNS {s}.fencelock_reply
+LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  r {s}.fencelock_reply;
+  t timestamptz := clock_timestamp();
+  h uuid;
+BEGIN
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
+  IF l.hold IS NOT NULL AND l.fence = p_token AND l.until > t THEN
+    h := l.hold;
+  ELSE
+    SELECT o.hold INTO h FROM {s}.fencelock_holder o
+      WHERE o.space = p_space AND o.name = p_name AND o.token = p_token AND o.until > t;
+  END IF;
+  IF h IS NULL THEN
+    RETURN {s}.fencelock_tell('gone', l, t, 0);
+  END IF;
+  r := {s}.fencelock_release(p_space, p_name, h, p_token);
+  PERFORM set_config('synchronous_commit', 'on', true);
+  RETURN r;
+END
+$f$;
+
+-- Compare and set of a semaphore's size (SAFETY K4). A late copy would undo what came after it, so it has an end.
+CREATE FUNCTION {s}.fencelock_resize(p_space text, p_name text, p_from integer, p_to integer, p_not_after bigint)
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  r {s}.fencelock_reply;
+  t timestamptz;
+  w record;
+BEGIN
+  r.now := {s}.fencelock_us(clock_timestamp());
+  r.code := 'past';
+  IF r.now > p_not_after THEN
+    RETURN r;
+  END IF;
+  INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
+    WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
+    ON CONFLICT DO NOTHING;
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  t := clock_timestamp();
+  r.now := {s}.fencelock_us(t);
+  IF NOT FOUND THEN
+    r.code := 'locked';
+    RETURN r;
+  END IF;
+  IF r.now > p_not_after THEN
+    RETURN r;
+  END IF;
+  l := {s}.fencelock_settle(l, t);
+  IF l.kind <> 'semaphore' AND {s}.fencelock_lives(l, t, true) THEN
+    r.code := 'kind';
+    r.who := l.kind;
+    RETURN r;
+  END IF;
+  IF l.kind = 'semaphore' AND l.size NOT IN (p_from, p_to) THEN
+    r.code := 'size';
+    r.size := l.size;
+    RETURN r;
+  END IF;
+  l.kind := 'semaphore';
+  l.size := p_to;
+  UPDATE {s}.fencelock_lock o SET kind = l.kind, size = l.size, hold = NULL WHERE o.space = p_space AND o.name = p_name;
+  -- Who wants more than there is has no place any more, and is told to look.
+  FOR w IN DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.take > p_to
+    RETURNING q.client, q.hold
+  LOOP
+    PERFORM pg_notify('fencelock_' || w.client, w.hold::text);
+  END LOOP;
+  PERFORM {s}.fencelock_ring(l, t);
+  r.code := 'done';
+  RETURN r;
+END
+$f$;
+
+-- A value with its version. `kind`: it is a live lock.
+CREATE TYPE {s}.fencelock_value AS (code text, version bigint, value bytea, kind text);
+
+CREATE FUNCTION {s}.fencelock_load(p_space text, p_name text) RETURNS {s}.fencelock_value LANGUAGE plpgsql STABLE AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  v {s}.fencelock_value;
+BEGIN
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
+  IF l.kind <> 'cell' AND {s}.fencelock_lives(l, clock_timestamp(), false) THEN
+    v.code := 'kind';
+    v.kind := l.kind;
+    RETURN v;
+  END IF;
+  SELECT 'value', c.version, c.value INTO v.code, v.version, v.value FROM {s}.fencelock_cell c
+    WHERE c.space = p_space AND c.name = p_name;
+  v.code := 'value';
+  v.version := coalesce(v.version, 0);
+  RETURN v;
+END
+$f$;
+
+-- Writes if the version is the expected one. What was written under this nonce is asked first, whatever stands there now (SAFETY A6).
+CREATE FUNCTION {s}.fencelock_swap(p_space text, p_name text, p_expected bigint, p_nonce uuid, p_value bytea)
+RETURNS {s}.fencelock_value LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  v {s}.fencelock_value;
+  t timestamptz;
+BEGIN
+  INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
+    WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
+    ON CONFLICT DO NOTHING;
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  t := clock_timestamp();
+  IF NOT FOUND THEN
+    v.code := 'locked';
+    RETURN v;
+  END IF;
+  SELECT 'done', w.version INTO v.code, v.version FROM {s}.fencelock_write w
+    WHERE w.space = p_space AND w.name = p_name AND w.nonce = p_nonce;
+  IF FOUND THEN
+    RETURN v;
+  END IF;
+  l := {s}.fencelock_settle(l, t);
+  IF l.kind <> 'cell' AND {s}.fencelock_lives(l, t, true) THEN
+    v.code := 'kind';
+    v.kind := l.kind;
+    RETURN v;
+  END IF;
+  SELECT 'value', c.version, c.value INTO v.code, v.version, v.value FROM {s}.fencelock_cell c
+    WHERE c.space = p_space AND c.name = p_name;
+  IF coalesce(v.version, 0) <> p_expected THEN
+    v.code := 'value';
+    v.version := coalesce(v.version, 0);
+    RETURN v;
+  END IF;
+  v.code := 'done';
+  v.version := greatest(l.fence + 1, {s}.fencelock_us(t));
+  v.value := NULL;
+  UPDATE {s}.fencelock_lock o SET kind = 'cell', size = NULL, fence = v.version, hold = NULL
+    WHERE o.space = p_space AND o.name = p_name;
+  INSERT INTO {s}.fencelock_cell VALUES (p_space, p_name, v.version, p_value)
+    ON CONFLICT (space, name) DO UPDATE SET version = excluded.version, value = excluded.value;
+  DELETE FROM {s}.fencelock_write w
+    WHERE w.space = p_space AND w.name = p_name AND (w.at < t - interval '1 minute' OR w.at > t + interval '1 minute');
+  INSERT INTO {s}.fencelock_write VALUES (p_space, p_name, p_nonce, v.version, t);
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  RETURN v;
+END
+$f$;
+
+-- What nobody has used for so long goes, and what the dead have left. Tokens go on above those that are forgotten (SAFETY T1). One at a
+-- time, for all who share the tables; nobody waits for it.
+CREATE FUNCTION {s}.fencelock_clean(p_retention bigint) RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  t timestamptz := clock_timestamp();
+  gone bigint;
+  top bigint;
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(7378697629484716395) THEN
+    RETURN 0;
+  END IF;
+  DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_waiter o
+      WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '10 seconds')
+      LIMIT 1000 FOR UPDATE OF o SKIP LOCKED));
+  DELETE FROM {s}.fencelock_client c WHERE c.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_client o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_holder o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  WITH idle AS (
+    SELECT o.ctid, o.space, o.name FROM {s}.fencelock_lock o
+      WHERE o.fence < {s}.fencelock_us(t) - p_retention AND (o.hold IS NULL OR o.until < t - {s}.fencelock_span(p_retention))
+        AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = o.space AND h.name = o.name)
+        AND NOT EXISTS (SELECT FROM {s}.fencelock_waiter q WHERE q.space = o.space AND q.name = o.name)
+        AND NOT EXISTS (SELECT FROM {s}.fencelock_cell v WHERE v.space = o.space AND v.name = o.name AND v.value IS NOT NULL)
+      LIMIT 1000 FOR UPDATE SKIP LOCKED
+  ), cells AS (
+    DELETE FROM {s}.fencelock_cell v USING idle WHERE v.space = idle.space AND v.name = idle.name
+  ), writes AS (
+    DELETE FROM {s}.fencelock_write w USING idle WHERE w.space = idle.space AND w.name = idle.name
+  ), deleted AS (
+    DELETE FROM {s}.fencelock_lock o USING idle WHERE o.ctid = idle.ctid RETURNING o.fence
+  )
+  SELECT count(*), max(d.fence) INTO gone, top FROM deleted d;
+  IF gone > 0 THEN
+    UPDATE {s}.fencelock_meta SET floor = greatest(floor, top);
+  END IF;
+  RETURN gone;
+END
+$f$;

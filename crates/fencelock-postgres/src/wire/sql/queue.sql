@@ -1,0 +1,331 @@
+-- The life of a hold.
+
+-- Why this claim has to go away or to wait; no code: it need not. Whoever tries passes nobody who waits.
+CREATE FUNCTION {s}.fencelock_refusal(l {s}.fencelock_lock, t timestamptz, settled boolean, p_hold uuid, p_kind text, p_claim text, p_take integer, p_size integer)
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
+DECLARE
+  r {s}.fencelock_reply;
+BEGIN
+  r.now := {s}.fencelock_us(t);
+  IF l.kind = p_kind AND p_size > 0 AND l.size <> p_size THEN
+    r.code := 'size';
+    r.size := l.size;
+    RETURN r;
+  END IF;
+  IF l.kind <> p_kind AND {s}.fencelock_lives(l, t, settled) THEN
+    r.code := 'kind';
+    r.who := l.kind;
+    RETURN r;
+  END IF;
+  l.kind := p_kind;
+  l.size := nullif(p_size, 0);
+  IF NOT {s}.fencelock_fits(l, t, settled, p_hold, p_claim, p_take) THEN
+    RETURN {s}.fencelock_tell('busy', l, t, 9223372036854775807);
+  END IF;
+  RETURN r;
+END
+$f$;
+
+-- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
+CREATE FUNCTION {s}.fencelock_acquire(p_space text, p_name text, p_hold uuid, p_kind text, p_claim text, p_take integer, p_size integer, p_ttl bigint, p_not_after bigint, p_floor bigint, p_wait boolean, p_client uuid, p_who text)
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  r {s}.fencelock_reply;
+  t timestamptz := clock_timestamp();
+  mine {s}.fencelock_waiter;
+  tries integer := 0;
+BEGIN
+  r.code := 'past';
+  r.now := {s}.fencelock_us(t);
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
+  IF NOT FOUND THEN
+    IF r.now > p_not_after THEN
+      RETURN r;
+    END IF;
+    INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
+      ON CONFLICT DO NOTHING;
+  ELSIF NOT p_wait AND l.hold IS DISTINCT FROM p_hold
+    AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold)
+    AND (l.hold IS NULL OR l.until <= t + {s}.fencelock_span(l.ttl))
+  THEN
+    -- A try that fails writes nothing, not even a transaction's number.
+    r := {s}.fencelock_refusal(l, t, false, p_hold, p_kind, p_claim, p_take, p_size);
+    IF r.code IS NOT NULL THEN
+      RETURN r;
+    END IF;
+  END IF;
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  t := clock_timestamp();
+  IF NOT FOUND THEN
+    r.code := 'locked';
+    RETURN r;
+  END IF;
+  l := {s}.fencelock_settle(l, t);
+  r := {s}.fencelock_find(l, t, p_hold, p_ttl);
+  IF r.code IS NOT NULL THEN
+    RETURN r;
+  END IF;
+  IF r.now > p_not_after THEN
+    r.code := 'past';
+    RETURN r;
+  END IF;
+  r := {s}.fencelock_refusal(l, t, true, p_hold, p_kind, p_claim, p_take, p_size);
+  IF r.code IS NULL THEN
+    DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
+    RETURN {s}.fencelock_give(l, t, p_hold, p_kind, p_claim, p_take, p_size, p_ttl, p_floor, p_who);
+  END IF;
+  IF r.code <> 'busy' OR NOT p_wait THEN
+    RETURN r;
+  END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  IF l.kind IS DISTINCT FROM p_kind OR p_size > 0 AND l.size IS NULL THEN
+    UPDATE {s}.fencelock_lock o SET kind = p_kind, size = nullif(p_size, 0), hold = NULL
+      WHERE o.space = p_space AND o.name = p_name;
+  END IF;
+  INSERT INTO {s}.fencelock_client VALUES (p_client, t + interval '3 seconds')
+    ON CONFLICT (client) DO UPDATE SET until = excluded.until;
+  INSERT INTO {s}.fencelock_waiter (space, name, hold, claim, take, ttl, floor, client, since, who)
+    VALUES (p_space, p_name, p_hold, p_claim, p_take, p_ttl, p_floor, p_client, t, p_who)
+    ON CONFLICT (space, name, hold) DO NOTHING;
+  r.code := 'queued';
+  RETURN r;
+END
+$f$;
+
+-- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait.
+CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint) RETURNS {s}.fencelock_reply
+LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  w {s}.fencelock_waiter;
+  r {s}.fencelock_reply;
+  t timestamptz := clock_timestamp();
+  waits boolean;
+BEGIN
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
+  SELECT * INTO w FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
+  waits := FOUND;
+  IF waits AND (l.hold IS NULL OR l.until <= t + {s}.fencelock_span(l.ttl))
+    AND NOT {s}.fencelock_fits(l, t, false, p_hold, w.claim, w.take)
+  THEN
+    RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
+  END IF;
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  t := clock_timestamp();
+  IF NOT FOUND THEN
+    r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
+      THEN 'locked' ELSE 'gone' END;
+    r.now := {s}.fencelock_us(t);
+    RETURN r;
+  END IF;
+  l := {s}.fencelock_settle(l, t);
+  r := {s}.fencelock_find(l, t, p_hold, p_ttl);
+  IF r.code IS NOT NULL THEN
+    RETURN r;
+  END IF;
+  -- It may be gone since.
+  SELECT * INTO w FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
+  IF NOT FOUND THEN
+    RETURN {s}.fencelock_tell('gone', l, t, 0);
+  END IF;
+  IF NOT {s}.fencelock_fits(l, t, true, p_hold, w.claim, w.take) THEN
+    RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
+  END IF;
+  DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket = w.ticket;
+  RETURN {s}.fencelock_give(l, t, p_hold, l.kind, w.claim, w.take, coalesce(l.size, 0), w.ttl, w.floor, w.who);
+END
+$f$;
+
+-- Ends the hold of this id and token, and no other; without a token a place in the queue, too. What is lost of it with the server's
+-- power is held until its lease ends, by nobody.
+CREATE FUNCTION {s}.fencelock_release(p_space text, p_name text, p_hold uuid, p_token bigint) RETURNS {s}.fencelock_reply
+LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  r {s}.fencelock_reply;
+  t timestamptz;
+  had boolean := false;
+BEGIN
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+  IF NOT FOUND THEN
+    r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
+      THEN 'locked' ELSE 'gone' END;
+    r.now := {s}.fencelock_us(clock_timestamp());
+    RETURN r;
+  END IF;
+  t := clock_timestamp();
+  IF l.hold = p_hold AND (p_token IS NULL OR l.fence = p_token) THEN
+    had := l.until > t;
+    l.hold := NULL;
+    UPDATE {s}.fencelock_lock o SET hold = NULL WHERE o.space = p_space AND o.name = p_name;
+  ELSE
+    IF l.kind IN ('rw_lock', 'semaphore') THEN
+      l := {s}.fencelock_settle(l, t);
+      DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
+        SELECT o.ctid FROM {s}.fencelock_holder o
+          WHERE o.space = p_space AND o.name = p_name AND o.hold = p_hold AND (p_token IS NULL OR o.token = p_token)
+          FOR UPDATE SKIP LOCKED));
+      had := FOUND;
+      IF NOT had AND EXISTS (SELECT FROM {s}.fencelock_holder o
+        WHERE o.space = p_space AND o.name = p_name AND o.hold = p_hold AND (p_token IS NULL OR o.token = p_token))
+      THEN
+        r.code := 'locked';
+        r.now := {s}.fencelock_us(t);
+        RETURN r;
+      END IF;
+    END IF;
+    IF p_token IS NULL THEN
+      DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
+    END IF;
+  END IF;
+  PERFORM set_config('synchronous_commit', 'off', true);
+  PERFORM {s}.fencelock_ring(l, t);
+  IF had THEN
+    r.code := 'done';
+    r.now := {s}.fencelock_us(t);
+    RETURN r;
+  END IF;
+  RETURN {s}.fencelock_tell('gone', l, t, 0);
+END
+$f$;
+
+-- One letter for each: e extended, g gone, u nothing is known. What is over is not revived.
+CREATE FUNCTION {s}.fencelock_renew(p_space text, p_names text[], p_holds uuid[], p_tokens bigint[], p_ttls bigint[]) RETURNS text
+LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  h {s}.fencelock_holder;
+  t timestamptz;
+  answers text := '';
+BEGIN
+  FOR i IN 1 .. coalesce(array_length(p_names, 1), 0) LOOP
+    SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_names[i];
+    IF l.hold = p_holds[i] AND l.fence = p_tokens[i] THEN
+      SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_names[i]
+        FOR NO KEY UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN
+        answers := answers || 'u';
+        CONTINUE;
+      END IF;
+      t := clock_timestamp();
+      IF l.hold = p_holds[i] AND l.fence = p_tokens[i] AND l.until > t THEN
+        UPDATE {s}.fencelock_lock o SET ttl = greatest(o.ttl, p_ttls[i]),
+            until = greatest(least(o.until, t + {s}.fencelock_span(greatest(o.ttl, p_ttls[i]))), t + {s}.fencelock_span(p_ttls[i]))
+          WHERE o.space = p_space AND o.name = p_names[i];
+        answers := answers || 'e';
+      ELSE
+        answers := answers || 'g';
+      END IF;
+      CONTINUE;
+    END IF;
+    SELECT * INTO h FROM {s}.fencelock_holder o
+      WHERE o.space = p_space AND o.name = p_names[i] AND o.hold = p_holds[i] FOR NO KEY UPDATE SKIP LOCKED;
+    t := clock_timestamp();
+    IF FOUND THEN
+      IF h.token = p_tokens[i] AND h.until > t THEN
+        UPDATE {s}.fencelock_holder o SET ttl = greatest(o.ttl, p_ttls[i]),
+            until = greatest(least(o.until, t + {s}.fencelock_span(greatest(o.ttl, p_ttls[i]))), t + {s}.fencelock_span(p_ttls[i]))
+          WHERE o.space = p_space AND o.name = p_names[i] AND o.hold = p_holds[i];
+        answers := answers || 'e';
+      ELSE
+        answers := answers || 'g';
+      END IF;
+    ELSIF EXISTS (SELECT FROM {s}.fencelock_holder o
+      WHERE o.space = p_space AND o.name = p_names[i] AND o.hold = p_holds[i])
+    THEN
+      answers := answers || 'u';
+    ELSE
+      answers := answers || 'g';
+    END IF;
+  END LOOP;
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+  RETURN answers;
+END
+$f$;
+
+-- A client that waits lives for three seconds more.
+CREATE FUNCTION {s}.fencelock_beat(p_client uuid) RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  INSERT INTO {s}.fencelock_client VALUES (p_client, clock_timestamp() + interval '3 seconds')
+    ON CONFLICT (client) DO UPDATE SET until = excluded.until;
+END
+$f$;
+
+-- The same hold: a writer's becomes a reader's, under its token. Another one: the hold passes to it, with a fresh token (SAFETY A5).
+CREATE FUNCTION {s}.fencelock_exchange(p_space text, p_name text, p_old uuid, p_token bigint, p_new uuid, p_claim text, p_take integer, p_ttl bigint, p_not_after bigint, p_floor bigint, p_who text)
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  h {s}.fencelock_holder;
+  r {s}.fencelock_reply;
+  t timestamptz;
+BEGIN
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  t := clock_timestamp();
+  IF NOT FOUND THEN
+    r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
+      THEN 'locked' ELSE 'busy' END;
+    r.now := {s}.fencelock_us(t);
+    RETURN r;
+  END IF;
+  l := {s}.fencelock_settle(l, t);
+  IF p_old <> p_new THEN
+    r := {s}.fencelock_find(l, t, p_new, p_ttl);
+    IF r.code IS NOT NULL THEN
+      RETURN r;
+    END IF;
+    IF r.now > p_not_after THEN
+      r.code := 'past';
+      RETURN r;
+    END IF;
+  END IF;
+  IF l.hold = p_old AND l.fence = p_token AND l.until > t THEN
+    h := (l.space, l.name, l.hold, CASE l.kind WHEN 'rw_lock' THEN 'w' ELSE 'm' END, 1, l.fence, l.ttl, l.until, l.since, l.who);
+  ELSIF l.kind IN ('rw_lock', 'semaphore') THEN
+    SELECT * INTO h FROM {s}.fencelock_holder o
+      WHERE o.space = p_space AND o.name = p_name AND o.hold = p_old AND o.token = p_token AND o.until > t;
+  END IF;
+  IF h.hold IS NULL THEN
+    RETURN {s}.fencelock_tell('busy', l, t, 0);
+  END IF;
+  IF p_old = p_new THEN
+    IF l.kind <> 'rw_lock' OR p_claim <> 'r' THEN
+      r.code := 'never';
+      RETURN r;
+    END IF;
+    IF h.claim = 'w' THEN
+      UPDATE {s}.fencelock_lock o SET hold = NULL WHERE o.space = p_space AND o.name = p_name;
+      INSERT INTO {s}.fencelock_holder VALUES (p_space, p_name, p_old, 'r', 1, p_token, greatest(h.ttl, p_ttl),
+        greatest(h.until, t + {s}.fencelock_span(p_ttl)), h.since, h.who);
+      l.hold := NULL;
+      PERFORM {s}.fencelock_ring(l, t);
+      r.code := 'done';
+      r.number := p_token;
+      r.now := {s}.fencelock_us(t);
+      r.held := r.now - {s}.fencelock_us(h.since);
+      RETURN r;
+    END IF;
+    RETURN {s}.fencelock_find(l, t, p_old, p_ttl);
+  END IF;
+  IF h.claim <> p_claim OR p_claim = 'p' AND h.take <> p_take THEN
+    RETURN {s}.fencelock_tell('busy', l, t, 0);
+  END IF;
+  IF h.claim IN ('r', 'p') THEN
+    DELETE FROM {s}.fencelock_holder o WHERE o.ctid = (
+      SELECT i.ctid FROM {s}.fencelock_holder i WHERE i.space = p_space AND i.name = p_name AND i.hold = p_old FOR UPDATE SKIP LOCKED);
+    IF NOT FOUND THEN
+      r.code := 'locked';
+      RETURN r;
+    END IF;
+  END IF;
+  -- Without a note of its own it keeps the one that was there: host and process are the first two words.
+  IF p_who ~ '^\S+ \S+ $' THEN
+    p_who := p_who || regexp_replace(h.who, '^\S+ \S+ ', '');
+  END IF;
+  RETURN {s}.fencelock_give(l, t, p_new, l.kind, p_claim, h.take, coalesce(l.size, 0), p_ttl, p_floor, p_who);
+END
+$f$;

@@ -1,0 +1,69 @@
+-- One row for each lock, held or not; it stays when the lock is released (SAFETY T1), so its tokens go on rising. No index on an end: a
+-- renewal changes no index, and stays within its page.
+CREATE TABLE {s}.fencelock_meta (
+  one boolean PRIMARY KEY DEFAULT true CHECK (one),
+  version integer NOT NULL,
+  store uuid NOT NULL,
+  floor bigint NOT NULL DEFAULT 0
+);
+CREATE TABLE {s}.fencelock_lock (
+  space text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  kind text,
+  size integer,
+  fence bigint NOT NULL,
+  hold uuid,
+  ttl bigint,
+  until timestamptz,
+  since timestamptz,
+  who text,
+  PRIMARY KEY (space, name),
+  UNIQUE (space, name, fence)
+) WITH (fillfactor = 70);
+CREATE TABLE {s}.fencelock_holder (
+  space text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  hold uuid NOT NULL,
+  claim text NOT NULL,
+  take integer NOT NULL,
+  token bigint NOT NULL,
+  ttl bigint NOT NULL,
+  until timestamptz NOT NULL,
+  since timestamptz NOT NULL,
+  who text NOT NULL,
+  PRIMARY KEY (space, name, hold)
+) WITH (fillfactor = 70);
+CREATE TABLE {s}.fencelock_waiter (
+  space text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  ticket bigint GENERATED ALWAYS AS IDENTITY,
+  hold uuid NOT NULL,
+  claim text NOT NULL,
+  take integer NOT NULL,
+  ttl bigint NOT NULL,
+  floor bigint NOT NULL,
+  client uuid NOT NULL,
+  since timestamptz NOT NULL,
+  who text NOT NULL,
+  PRIMARY KEY (space, name, ticket),
+  UNIQUE (space, name, hold)
+);
+CREATE TABLE {s}.fencelock_client (
+  client uuid PRIMARY KEY,
+  until timestamptz NOT NULL
+) WITH (fillfactor = 50);
+CREATE TABLE {s}.fencelock_cell (
+  space text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  version bigint NOT NULL,
+  value bytea,
+  PRIMARY KEY (space, name)
+);
+CREATE TABLE {s}.fencelock_write (
+  space text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  nonce uuid NOT NULL,
+  version bigint NOT NULL,
+  at timestamptz NOT NULL,
+  PRIMARY KEY (space, name, nonce)
+);

@@ -1,0 +1,233 @@
+//! A private PostgreSQL.
+use crate::process::{Folder, Port, log_of, signal, spawn, state_of};
+use rustix::process::{Pid, Signal, kill_process};
+use std::{
+    os::unix::fs::chown,
+    path::{Path, PathBuf},
+    process::{Child, Command},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+const READY: Duration = Duration::from_secs(30);
+
+/// One server, with a superuser `postgres` who needs no password; it is killed, and its folder removed, when this is dropped.
+#[derive(Debug)]
+pub struct Postgres {
+    port: Port,
+    arguments: Vec<String>,
+    child: Mutex<Option<Child>>,
+    folder: Folder,
+}
+impl Postgres {
+    /// As it comes, but for what makes tests slow.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+    /// With more settings: `NAME=VALUE`.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn with(settings: &[&str]) -> Self {
+        let folder = Folder::new("postgres");
+        let data = folder.path().join("data");
+        // Made once, and copied: that is ten times as fast.
+        run(Command::new("cp").args(["-a", "--"]).arg(template()).arg(&data));
+        let arguments = settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect();
+        let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
+        assert!(server.restart(), "postgres did not start:\n{}", log_of(server.folder.path()));
+        server
+    }
+    /// On 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+    /// Where it is, as the engine is told.
+    pub fn url(&self) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+    /// Its files, and its log.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Starts it, or starts it again where it was. False: it ended at once.
+    ///
+    /// # Panics
+    /// It neither ends nor answers.
+    pub fn restart(&self) -> bool {
+        kill(&mut self.child());
+        let (user, group) = owner();
+        let place = ["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"].map(str::to_owned);
+        let mut words = if rustix::process::getuid().is_root() { place.to_vec() } else { Vec::new() };
+        words.push(program("postgres").display().to_string());
+        words.extend(["-D".to_owned(), self.folder.path().join("data").display().to_string()]);
+        words.extend(["-p".to_owned(), self.port.to_string()]);
+        let common = [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            // In its folder, and gone with it.
+            "dynamic_shared_memory_type=mmap",
+            "fsync=off",
+            "max_connections=600",
+            "shared_buffers=32MB",
+            "max_wal_size=128MB",
+            "min_wal_size=32MB",
+            "autovacuum_naptime=10s",
+        ];
+        words.extend(common.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]));
+        words.extend(self.arguments.iter().cloned());
+        let started = spawn(&words, [], self.folder.path());
+        *self.child() = Some(started.unwrap_or_else(|e| panic!("setpriv: {e}; `cargo xtask test` installs it")));
+        let deadline = Instant::now() + READY;
+        loop {
+            if !self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+                return false;
+            }
+            let log = log_of(self.folder.path());
+            if log.contains("database system is ready to accept") {
+                return true;
+            }
+            let doing = || state_of(self.child().as_ref());
+            assert!(Instant::now() < deadline, "postgres is not ready within {READY:?}: {}\n{log}", doing());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    /// `kill -9`, of all its processes.
+    pub fn kill(&self) {
+        kill(&mut self.child());
+    }
+    /// All its processes are stopped, or go on.
+    pub fn pause(&self, paused: bool) {
+        let what = if paused { Signal::STOP } else { Signal::CONT };
+        if let Some(child) = &*self.child() {
+            signal(child, what);
+            // What it had started until then.
+            for pid in children(child) {
+                let _ = kill_process(pid, what);
+            }
+        }
+    }
+    /// Something that an operator says, by `psql`; what it answers, in lines, a tab between two columns.
+    ///
+    /// # Panics
+    /// The server refuses it.
+    pub fn ask(&self, sql: &str) -> String {
+        let done = self.psql(sql).output().unwrap_or_else(|e| panic!("psql: {e}; `cargo xtask test` installs it"));
+        assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
+    }
+    /// `psql`, ready to be started.
+    pub fn psql(&self, sql: &str) -> Command {
+        let mut psql = Command::new("psql");
+        psql.args(["-h", "127.0.0.1", "-p", &self.port.to_string(), "-U", "postgres", "-X", "-q", "-A", "-t"]);
+        psql.args(["-F", "\t", "-v", "ON_ERROR_STOP=1", "-c", sql]);
+        psql
+    }
+}
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Where Debian keeps them; else whatever is in the path.
+fn program(name: &str) -> PathBuf {
+    let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let newest = versions.map(|version| version.path().join("bin").join(name)).filter(|path| path.is_file()).max();
+    newest.unwrap_or_else(|| name.into())
+}
+/// It refuses to run as root: then it runs as the user of its package, or as nobody.
+fn owner() -> (u32, u32) {
+    let me = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+    if me.0 != 0 {
+        return me;
+    }
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let user = users.lines().find_map(|line| {
+        let mut words = line.strip_prefix("postgres:")?.split(':').skip(1);
+        Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+    });
+    user.unwrap_or((65_534, 65_534))
+}
+/// What `initdb` makes: made once for each version, and kept with what is built.
+fn template() -> PathBuf {
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let ((user, group), initdb) = (owner(), program("initdb"));
+    let version: String = initdb.display().to_string().chars().filter(char::is_ascii_digit).collect();
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    let made = target.join(format!("initdb-{version}-{user}"));
+    if made.is_dir() {
+        return made;
+    }
+    let folder = Folder::new("initdb");
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap_or_else(|e| panic!("{}: {e}", data.display()));
+    let mut command = Command::new("setpriv");
+    if rustix::process::getuid().is_root() {
+        chown(&data, Some(user), Some(group)).unwrap_or_else(|e| panic!("{}: {e}", data.display()));
+        command.args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"]);
+    }
+    command.arg(initdb).arg("-D").arg(&data).args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+    run(command.current_dir(folder.path()));
+    // Whole, or not there: another process may make one at the same time.
+    let new = target.join(format!("initdb-{}-{:08x}", std::process::id(), fastrand::u32(..)));
+    run(Command::new("cp").args(["-a", "--"]).arg(&data).arg(&new));
+    if std::fs::rename(&new, &made).is_err() {
+        let _ = std::fs::remove_dir_all(&new);
+    }
+    made
+}
+fn run(command: &mut Command) {
+    let done = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; `cargo xtask test` installs it"));
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+/// What a process has started.
+fn children(child: &Child) -> Vec<Pid> {
+    let id = child.id();
+    let all = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    all.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
+}
+fn kill(child: &mut Option<Child>) {
+    let Some(mut child) = child.take() else { return };
+    // It starts none any more.
+    signal(&child, Signal::STOP);
+    let all = children(&child);
+    signal(&child, Signal::KILL);
+    for pid in &all {
+        let _ = kill_process(*pid, Signal::KILL);
+    }
+    let _ = child.wait();
+    // Its memory is in use until they are gone.
+    let deadline = Instant::now() + READY;
+    while all.iter().any(|pid| lives(*pid)) && Instant::now() < deadline {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+fn lives(pid: Pid) -> bool {
+    let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    Path::new(&format!("/proc/{pid}")).exists() && !state.contains(") Z ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_killed_keeps_what_it_said_it_has() {
+        let server = Postgres::start();
+        server.ask("CREATE TABLE t (n int); INSERT INTO t VALUES (7)");
+        server.kill();
+        assert!(server.restart());
+        assert_eq!(server.ask("SELECT n, 'x' FROM t"), "7\tx");
+        let folder = server.folder().path().to_owned();
+        drop(server);
+        assert!(!folder.exists());
+    }
+}
