@@ -2,7 +2,7 @@
 
 CREATE TYPE {s}.fencelock_reply AS (
   code text, number bigint, now bigint, ahead bigint, rest bigint,
-  hold uuid, claim text, take integer, size integer, token bigint, who text, held bigint
+  hold uuid, claim text, take bigint, size bigint, token bigint, who text, held bigint
 );
 
 CREATE FUNCTION {s}.fencelock_us(timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -12,7 +12,7 @@ CREATE FUNCTION {s}.fencelock_span(bigint) RETURNS interval LANGUAGE sql IMMUTAB
 AS $$ SELECT $1 * interval '1 microsecond' $$;
 
 -- Whether there is room for this claim beside what is held, and nobody has it alone.
-CREATE FUNCTION {s}.fencelock_room(size integer, held bigint, claim text, take integer) RETURNS boolean
+CREATE FUNCTION {s}.fencelock_room(size bigint, held bigint, claim text, take bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT CASE claim WHEN 'r' THEN true WHEN 'p' THEN held + take <= size ELSE held = 0 END $$;
 
@@ -41,7 +41,7 @@ END
 $f$;
 
 -- Whether this claim fits in together with all who wait in front of it: whoever is not in the queue has all of them in front.
-CREATE FUNCTION {s}.fencelock_fits(l {s}.fencelock_lock, t timestamptz, settled boolean, p_hold uuid, p_claim text, p_take integer)
+CREATE FUNCTION {s}.fencelock_fits(l {s}.fencelock_lock, t timestamptz, settled boolean, p_hold uuid, p_claim text, p_take bigint)
 RETURNS boolean LANGUAGE plpgsql AS $f$
 DECLARE
   held bigint := 0;
@@ -156,7 +156,7 @@ END
 $f$;
 
 -- A grant is on the disk before it is told, whatever the role's own setting says.
-CREATE FUNCTION {s}.fencelock_give(l {s}.fencelock_lock, t timestamptz, p_hold uuid, p_kind text, p_claim text, p_take integer, p_size integer, p_ttl bigint, p_floor bigint, p_who text)
+CREATE FUNCTION {s}.fencelock_give(l {s}.fencelock_lock, t timestamptz, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint, p_ttl bigint, p_floor bigint, p_who text)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
   r {s}.fencelock_reply;

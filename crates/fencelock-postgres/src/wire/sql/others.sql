@@ -60,14 +60,12 @@ BEGIN
   IF h IS NULL THEN
     RETURN {s}.fencelock_tell('gone', l, t, 0);
   END IF;
-  r := {s}.fencelock_release(p_space, p_name, h, p_token);
-  PERFORM set_config('synchronous_commit', 'on', true);
-  RETURN r;
+  RETURN {s}.fencelock_release(p_space, p_name, h, p_token);
 END
 $f$;
 
 -- Compare and set of a semaphore's size (SAFETY K4). A late copy would undo what came after it, so it has an end.
-CREATE FUNCTION {s}.fencelock_resize(p_space text, p_name text, p_from integer, p_to integer, p_not_after bigint)
+CREATE FUNCTION {s}.fencelock_resize(p_space text, p_name text, p_from bigint, p_to bigint, p_not_after bigint)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;

@@ -1,7 +1,7 @@
 -- The life of a hold.
 
 -- Why this claim has to go away or to wait; no code: it need not. Whoever tries passes nobody who waits.
-CREATE FUNCTION {s}.fencelock_refusal(l {s}.fencelock_lock, t timestamptz, settled boolean, p_hold uuid, p_kind text, p_claim text, p_take integer, p_size integer)
+CREATE FUNCTION {s}.fencelock_refusal(l {s}.fencelock_lock, t timestamptz, settled boolean, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
   r {s}.fencelock_reply;
@@ -27,7 +27,7 @@ END
 $f$;
 
 -- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
-CREATE FUNCTION {s}.fencelock_acquire(p_space text, p_name text, p_hold uuid, p_kind text, p_claim text, p_take integer, p_size integer, p_ttl bigint, p_not_after bigint, p_floor bigint, p_wait boolean, p_client uuid, p_who text)
+CREATE FUNCTION {s}.fencelock_acquire(p_space text, p_name text, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint, p_ttl bigint, p_not_after bigint, p_floor bigint, p_wait boolean, p_client uuid, p_who text)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
@@ -137,8 +137,7 @@ BEGIN
 END
 $f$;
 
--- Ends the hold of this id and token, and no other; without a token a place in the queue, too. What is lost of it with the server's
--- power is held until its lease ends, by nobody.
+-- Ends the hold of this id and token, and no other; without a token a place in the queue, too.
 CREATE FUNCTION {s}.fencelock_release(p_space text, p_name text, p_hold uuid, p_token bigint) RETURNS {s}.fencelock_reply
 LANGUAGE plpgsql AS $f$
 DECLARE
@@ -179,7 +178,9 @@ BEGIN
       DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
     END IF;
   END IF;
-  PERFORM set_config('synchronous_commit', 'off', true);
+  IF NOT had THEN
+    PERFORM set_config('synchronous_commit', 'off', true);
+  END IF;
   PERFORM {s}.fencelock_ring(l, t);
   IF had THEN
     r.code := 'done';
@@ -256,7 +257,7 @@ END
 $f$;
 
 -- The same hold: a writer's becomes a reader's, under its token. Another one: the hold passes to it, with a fresh token (SAFETY A5).
-CREATE FUNCTION {s}.fencelock_exchange(p_space text, p_name text, p_old uuid, p_token bigint, p_new uuid, p_claim text, p_take integer, p_ttl bigint, p_not_after bigint, p_floor bigint, p_who text)
+CREATE FUNCTION {s}.fencelock_exchange(p_space text, p_name text, p_old uuid, p_token bigint, p_new uuid, p_claim text, p_take bigint, p_ttl bigint, p_not_after bigint, p_floor bigint, p_who text)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
