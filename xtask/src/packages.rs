@@ -103,7 +103,8 @@ fn missing(path: &OsStr) -> Vec<&'static (&'static str, &'static [&'static str])
 pub(crate) fn finds(path: &OsStr, command: &str) -> bool {
     // Of whatever version.
     if let Some((folder, rest)) = command.split_once("/*/") {
-        return fs::read_dir(folder).is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| one.path().join(rest).is_file())));
+        return fs::read_dir(folder)
+            .is_ok_and(|mut all| all.any(|one| one.is_ok_and(|one| one.path().join(rest).is_file())));
     }
     if command.starts_with('/') {
         return Path::new(command).is_file();

@@ -41,9 +41,10 @@ pub struct Connections<C, F> {
     closed: AtomicBool,
 }
 /// The end of the channel tells whoever waits that the runtime is gone.
+type Made<C, F> = watch::Receiver<Option<Result<Connection<C>, F>>>;
 struct Slot<C, F> {
     runtime: Id,
-    connection: watch::Receiver<Option<Result<Connection<C>, F>>>,
+    connection: Made<C, F>,
 }
 impl<C, F> Slot<C, F> {
     fn is(&self, wanted: &Connection<C>) -> bool {
@@ -110,12 +111,7 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
         end.unwrap_or_else(|| Err(NoConnection::Late.into()))
     }
     /// Where this runtime's connection is, or will be.
-    fn slot<A>(
-        &self,
-        here: Id,
-        limit: Duration,
-        make: impl FnOnce() -> A,
-    ) -> Result<watch::Receiver<Option<Result<Connection<C>, F>>>, F>
+    fn slot<A>(&self, here: Id, limit: Duration, make: impl FnOnce() -> A) -> Result<Made<C, F>, F>
     where
         A: Future<Output = Result<C, F>> + Send + 'static,
     {

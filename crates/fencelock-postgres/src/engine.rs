@@ -143,7 +143,11 @@ impl PostgresEngine {
         let call = call.id(request.hold()).text(claim.kind().as_str()).text(letter(claim));
         let call = call.number(claim.take().max(1)).number(claim.capacity().unwrap_or(0));
         let call = call.number(micros(request.ttl())).number(not_after).number(request.floor().map_or(0, Token::get));
-        let call = call.flag(request.wait()).id(self.shared.client).text(&self.shared.identity(request.note()));
+        let call = call
+            .flag(request.wait())
+            .id(self.shared.client)
+            .or_null(self.shared.ears())
+            .text(&self.shared.identity(request.note()));
         self.link().run(conn, PATIENCE, &call.end()).await
     }
     fn granted(&self, request: &Request, number: i64, sent_at: Moment, now: i64) -> Result<Outcome> {
@@ -315,7 +319,8 @@ impl Engine for PostgresEngine {
                 Ok(Reply::Done { number, now }) => return self.granted(next, number, sent_at, now),
                 Ok(Reply::Busy(busy)) => return Ok(Outcome::Busy(busy)),
                 Ok(Reply::Never) => {
-                    let error = Error::new(ErrorKind::Unsupported, "exchange", "only a writer's hold can become a reader's");
+                    let error =
+                        Error::new(ErrorKind::Unsupported, "exchange", "only a writer's hold can become a reader's");
                     return Err(error.with("name", next.name().as_str()));
                 }
                 Ok(Reply::Locked) if BootClock.now() < limit && !next.is_stopped() => tries += 1,
@@ -422,7 +427,8 @@ impl Cells for PostgresEngine {
         written: Option<Arc<[u8]>>,
         nonce: HoldId,
     ) -> Result<Result<Version, Conflict>> {
-        let call = self.link().call("swap").text(&self.shared.space).text(name.as_str()).number(expected.get()).id(nonce);
+        let call =
+            self.link().call("swap").text(&self.shared.space).text(name.as_str()).number(expected.get()).id(nonce);
         let call = match written {
             Some(value) => call.bytes(&value),
             None => call.null(),

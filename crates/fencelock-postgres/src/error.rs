@@ -49,7 +49,9 @@ impl Fault {
         match self {
             Self::Unanswered => true,
             // A primary that became a standby stays one: another connection may lead to the new one.
-            Self::Postgres(e) => e.as_db_error().is_none() || self.is_ending() || self.is(&[SqlState::READ_ONLY_SQL_TRANSACTION]),
+            Self::Postgres(e) => {
+                e.as_db_error().is_none() || self.is_ending() || self.is(&[SqlState::READ_ONLY_SQL_TRANSACTION])
+            }
             _ => false,
         }
     }
@@ -122,10 +124,8 @@ fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio
         () if is(&[SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION]) => {
             new(ErrorKind::PermissionDenied, "the server does not accept user or password").hint("look at the URL")
         }
-        () if is(&[SqlState::INSUFFICIENT_PRIVILEGE]) => {
-            new(ErrorKind::PermissionDenied, "the role may not do that")
-                .hint("give it SELECT, INSERT, UPDATE and DELETE on the tables and EXECUTE on the functions fencelock_*")
-        }
+        () if is(&[SqlState::INSUFFICIENT_PRIVILEGE]) => new(ErrorKind::PermissionDenied, "the role may not do that")
+            .hint("give it SELECT, INSERT, UPDATE and DELETE on the tables and EXECUTE on the functions fencelock_*"),
         () if is(&[SqlState::INVALID_CATALOG_NAME]) => {
             new(ErrorKind::InvalidConfig, "there is no such database").hint("look at the URL")
         }
@@ -141,7 +141,10 @@ fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio
             new(ErrorKind::Unreachable, "the server takes no writes: it is a standby, or read-only")
                 .hint("give the primary's address, or all of them: the one that takes writes is found")
         }
-        () if fault.is_ending() || fault.is_conflict() || is(&[SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE]) => {
+        () if fault.is_ending()
+            || fault.is_conflict()
+            || is(&[SqlState::QUERY_CANCELED, SqlState::LOCK_NOT_AVAILABLE]) =>
+        {
             new(ErrorKind::Unreachable, "the server cannot do it now").hint("try again")
         }
         () => return None,

@@ -25,6 +25,7 @@ const CLEAN: Duration = Duration::from_secs(3_600);
 pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceiver<Order>, retention: Duration) {
     // Whoever listened was a task of the run before.
     shared.nobody_listens();
+    shared.set_ears(None);
     let (mut tasks, mut beats) = (JoinSet::new(), JoinSet::new());
     let mut clean_up = interval(CLEAN.min(retention));
     clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);

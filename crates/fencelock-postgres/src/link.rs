@@ -226,7 +226,10 @@ impl Link {
         let version: i64 = row.get(0).and_then(|version| version.parse().ok()).ok_or(Fault::Answer)?;
         if version != schema::VERSION {
             let what = format!("the tables are of version {version}, and this is version {}", schema::VERSION);
-            return Err(Fault::Unusable { what, hint: "use the same version of fencelock everywhere, or another schema" });
+            return Err(Fault::Unusable {
+                what,
+                hint: "use the same version of fencelock everywhere, or another schema",
+            });
         }
         let store = row.get(1).map(|store| store.replace('-', "")).ok_or(Fault::Answer)?;
         u128::from_str_radix(&store, 16).map_err(|_| Fault::Answer)
@@ -245,16 +248,18 @@ impl Link {
         }
         ask("COMMIT").await.map(drop)
     }
-    /// A connection that hears what is told to this client, until it breaks; what it hears comes out there.
-    pub(crate) async fn listen(&self, channel: &str) -> Result<(Client, UnboundedReceiver<String>), Fault> {
+    /// A connection that hears what is told to this client, until it breaks; what it hears comes out there. And the server's process.
+    pub(crate) async fn listen(&self, channel: &str) -> Result<(Client, UnboundedReceiver<String>, i64), Fault> {
         let (told, heard) = unbounded_channel();
         let listening = async {
             let client = self.driver.connect(Some(told)).await?;
-            client.simple_query(&format!("LISTEN {}", identifier(channel))).await.map_err(Fault::of)?;
-            Ok(client)
+            let ask = format!("LISTEN {}; SELECT pg_backend_pid()", identifier(channel));
+            let said = rows(client.simple_query(&ask).await.map_err(Fault::of)?);
+            let pid = said.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok()).ok_or(Fault::Answer)?;
+            Ok((client, pid))
         };
-        let client = timeout(CONNECT_TIMEOUT, listening).await.unwrap_or(Err(Fault::Unreached))?;
-        Ok((client, heard))
+        let (client, pid) = timeout(CONNECT_TIMEOUT, listening).await.unwrap_or(Err(Fault::Unreached))?;
+        Ok((client, heard, pid))
     }
 }
 fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {

@@ -32,6 +32,8 @@ struct Waits {
     places: HashMap<HoldId, Arc<Notify>>,
     /// Somebody listens, or is about to.
     listening: bool,
+    /// The server's process that listens for us.
+    ears: Option<i64>,
 }
 /// A place in `waits`, for as long as this lives.
 #[derive(Debug)]
@@ -106,6 +108,18 @@ impl Shared {
     pub(crate) fn nobody_listens(&self) {
         self.waits().listening = false;
     }
+    pub(crate) fn ears(&self) -> Option<i64> {
+        self.waits().ears
+    }
+    pub(crate) fn set_ears(&self, pid: Option<i64>) {
+        self.waits().ears = pid;
+    }
+    /// Says that this client lives.
+    pub(crate) async fn beat(&self, limit: Duration) -> Result<(), Fault> {
+        let call = self.link.call("beat").id(self.client).or_null(self.ears()).end();
+        let conn = self.link.here().await?;
+        self.link.rows(&conn, limit, &call).await.map(drop)
+    }
     pub(crate) fn somebody_waits(&self) -> bool {
         !self.waits().places.is_empty()
     }
@@ -132,11 +146,7 @@ impl Shared {
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
         let call = self.link.call("release").text(&self.space).text(name.as_str()).id(hold);
-        let call = match token {
-            Some(token) => call.number(token.get()),
-            None => call.null(),
-        };
-        let call = call.end();
+        let call = call.or_null(token.map(Token::get)).end();
         let limit = BootClock.now() + LEAVE;
         let mut pause = 1;
         loop {

@@ -1,5 +1,10 @@
 //! Waiting: every queued attempt is a task of `run`.
-use crate::{error::Fault, link::CONNECT_TIMEOUT, shared::{Expected, Shared}, wire::reply::Reply};
+use crate::{
+    error::Fault,
+    link::CONNECT_TIMEOUT,
+    shared::{Expected, Shared},
+    wire::reply::Reply,
+};
 use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, Lease, Moment, Request, Token};
 use std::{sync::Arc, time::Duration};
 use tokio::{
@@ -10,6 +15,8 @@ use tokio::{
 /// Word may be lost: whoever waits looks by himself so often, and the first of all oftener for a while.
 const LOOK: u64 = 1_000;
 const FIRST: Duration = Duration::from_millis(250);
+/// A client that waits says so often that it lives.
+const BEAT: Duration = Duration::from_secs(1);
 /// Those who wait for a lease to end look one after the other.
 const APART: Duration = Duration::from_millis(60);
 /// Nobody waits any more: so long after, nobody listens.
@@ -86,7 +93,9 @@ pub(crate) fn granted(request: &Request, token: Token, sent_at: Moment, now: i64
 /// Until the next look: when something ends by itself, those in front first; and now and then.
 pub(crate) fn nap(ahead: Option<u32>, rest: Option<Duration>) -> Duration {
     let ahead = ahead.unwrap_or(0);
-    let look = if ahead == 0 { FIRST } else { Duration::from_millis(fastrand::u64(LOOK..LOOK * 5 / 4)) };
+    // Nobody has it: whoever is in front may be gone.
+    let look =
+        if ahead == 0 || rest.is_none() { FIRST } else { Duration::from_millis(fastrand::u64(LOOK..LOOK * 5 / 4)) };
     rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
 }
 /// Until the next try, after a row was locked so many times (SAFETY E2): mostly by another one's short statement.
@@ -100,7 +109,10 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
     let (channel, mut pause) = (shared.channel(), Duration::from_millis(10));
     loop {
         match timeout(CONNECT_TIMEOUT, shared.link.listen(&channel)).await {
-            Ok(Ok((client, mut heard))) => {
+            Ok(Ok((client, mut heard, pid))) => {
+                shared.set_ears(Some(pid));
+                // From here on those who release know whether we are there.
+                let _ = shared.beat(BEAT).await;
                 shared.wake_all();
                 let (since, mut rest) = (Instant::now(), interval(REST));
                 rest.reset();
@@ -110,10 +122,15 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
                             Some(hold) => shared.heard(&hold),
                             None => break,
                         },
-                        _ = rest.tick() => if shared.may_rest() { return },
+                        _ = rest.tick() => if shared.may_rest() {
+                            shared.set_ears(None);
+                            return;
+                        },
                     }
                 }
                 drop(client);
+                shared.set_ears(None);
+                let _ = shared.beat(BEAT).await;
                 if since.elapsed() > Duration::from_secs(1) {
                     pause = Duration::from_millis(10);
                 }
@@ -133,12 +150,8 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
 }
 /// Says that this client lives, for as long as anybody of it waits: a client that does not is passed.
 pub(crate) async fn beat(shared: Arc<Shared>) {
-    const BEAT: Duration = Duration::from_secs(1);
     let began = BootClock.now();
-    let call = shared.link.call("beat").id(shared.client).end();
-    if let Ok(conn) = shared.link.here().await {
-        // The next one follows soon.
-        let _ = shared.link.rows(&conn, BEAT, &call).await;
-    }
-    sleep((BEAT).saturating_sub(began.until(BootClock.now()))).await;
+    // The next one follows soon.
+    let _ = shared.beat(BEAT).await;
+    sleep(BEAT.saturating_sub(began.until(BootClock.now()))).await;
 }

@@ -167,7 +167,9 @@ async fn schemas() {
 async fn what_cannot_be_used() {
     let server = Postgres::start();
     server.ask("CREATE DATABASE old ENCODING 'LATIN1' TEMPLATE template0");
-    let error = PostgresEngine::from_url(&server.url().replace("/postgres", "/old").replace("/old@", "/postgres@")).await.unwrap_err();
+    let error = PostgresEngine::from_url(&server.url().replace("/postgres", "/old").replace("/old@", "/postgres@"))
+        .await
+        .unwrap_err();
     assert!(error.kind() == ErrorKind::InvalidConfig && error.to_string().contains("LATIN1"), "{error}");
     let error = PostgresEngine::from_url(&(server.url() + "x")).await.unwrap_err();
     assert!(error.kind() == ErrorKind::InvalidConfig && error.to_string().contains("no such database"), "{error}");

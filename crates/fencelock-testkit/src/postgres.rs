@@ -174,7 +174,16 @@ fn template() -> PathBuf {
         chown(&data, Some(user), Some(group)).unwrap_or_else(|e| panic!("{}: {e}", data.display()));
         command.args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"]);
     }
-    command.arg(initdb).arg("-D").arg(&data).args(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"]);
+    command.arg(initdb).arg("-D").arg(&data).args([
+        "-U",
+        "postgres",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--locale=C",
+        "--no-sync",
+    ]);
     run(command.current_dir(folder.path()));
     // Whole, or not there: another process may make one at the same time.
     let new = target.join(format!("initdb-{}-{:08x}", std::process::id(), fastrand::u32(..)));

@@ -1,8 +1,6 @@
 //! PostgreSQL: one server, several processes. Leases by its own clock.
 use async_trait::async_trait;
-use fencelock_conformance::{
-    Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server,
-};
+use fencelock_conformance::{Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server};
 use fencelock_core::{Client, Engine, Page, Token};
 use fencelock_postgres::{Config, PostgresEngine};
 use fencelock_testkit::Postgres;

@@ -25,6 +25,12 @@ impl Call {
     pub(crate) fn number(self, number: impl Into<i64>) -> Self {
         self.push(number.into())
     }
+    pub(crate) fn or_null(self, number: Option<i64>) -> Self {
+        match number {
+            Some(number) => self.number(number),
+            None => self.null(),
+        }
+    }
     pub(crate) fn flag(self, flag: bool) -> Self {
         self.push(flag)
     }

@@ -57,7 +57,8 @@ pub(crate) fn value(row: &SimpleQueryRow) -> Option<Value> {
     Some(match field.text("code")? {
         "done" => Value::Written(version()?),
         "value" => {
-            let value = field.text("value").map(|hex| unhex(hex.strip_prefix("\\x")?)).map_or(Some(None), |v| v.map(Some))?;
+            let value =
+                field.text("value").map(|hex| unhex(hex.strip_prefix("\\x")?)).map_or(Some(None), |v| v.map(Some))?;
             Value::Now(Conflict { now: Versioned { version: version()?, value } })
         }
         "kind" => Value::OtherKind(field.text("kind")?.parse().ok()?),

@@ -13,6 +13,7 @@ pub(crate) fn script(schema: &str) -> String {
         include_str!("sql/queue.sql"),
         include_str!("sql/others.sql")
     );
-    let first = format!("INSERT INTO {schema}.fencelock_meta (version, store) VALUES ({VERSION}, gen_random_uuid());\n");
+    let first =
+        format!("INSERT INTO {schema}.fencelock_meta (version, store) VALUES ({VERSION}, gen_random_uuid());\n");
     all.replace("{s}", schema) + &first
 }

@@ -20,6 +20,11 @@ AS $$ SELECT CASE claim WHEN 'r' THEN true WHEN 'p' THEN held + take <= size ELS
 CREATE FUNCTION {s}.fencelock_hears(until timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT until > t AND until < t + interval '10 seconds' $$;
 
+-- And where the server's process for its ears is known, it is there: a client that is killed is dead at once. (Behind a pooler that
+-- process is another one's too, and lives on.)
+CREATE FUNCTION {s}.fencelock_alive(until timestamptz, pid integer, t timestamptz) RETURNS boolean LANGUAGE sql
+AS $$ SELECT {s}.fencelock_hears(until, t) AND (pid IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(pid))) $$;
+
 -- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was
 -- set back has left ends that are further away than their leases are long: these are cut. Only under the lock's row.
 CREATE FUNCTION {s}.fencelock_settle(l {s}.fencelock_lock, t timestamptz) RETURNS {s}.fencelock_lock
@@ -55,12 +60,13 @@ BEGIN
       WHERE h.space = l.space AND h.name = l.name AND (settled OR h.until > t);
   END IF;
   FOR w IN
-    SELECT q.ticket, q.hold, q.claim, q.take, {s}.fencelock_hears(c.until, t) AS lives
+    SELECT q.ticket, q.hold, q.claim, q.take, c.until, c.pid
       FROM {s}.fencelock_waiter q LEFT JOIN {s}.fencelock_client c ON c.client = q.client
       WHERE q.space = l.space AND q.name = l.name ORDER BY q.ticket
   LOOP
-    IF w.hold <> p_hold AND w.lives IS NOT TRUE THEN
-      IF settled THEN
+    IF w.hold <> p_hold AND {s}.fencelock_alive(w.until, w.pid, t) IS NOT TRUE THEN
+      -- One who is deaf for a moment keeps his place, and is passed.
+      IF settled AND {s}.fencelock_hears(w.until, t) IS NOT TRUE THEN
         DELETE FROM {s}.fencelock_waiter q WHERE q.space = l.space AND q.name = l.name AND q.ticket = w.ticket;
       END IF;
       CONTINUE;
@@ -141,11 +147,11 @@ BEGIN
     SELECT coalesce(sum(h.take), 0) INTO held FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name;
   END IF;
   FOR w IN
-    SELECT q.hold, q.client, q.claim, q.take, {s}.fencelock_hears(c.until, t) AS lives
+    SELECT q.hold, q.client, q.claim, q.take, c.until, c.pid
       FROM {s}.fencelock_waiter q LEFT JOIN {s}.fencelock_client c ON c.client = q.client
       WHERE q.space = l.space AND q.name = l.name ORDER BY q.ticket
   LOOP
-    CONTINUE WHEN w.lives IS NOT TRUE;
+    CONTINUE WHEN {s}.fencelock_alive(w.until, w.pid, t) IS NOT TRUE;
     EXIT WHEN told >= 256 OR NOT {s}.fencelock_room(l.size, held, w.claim, w.take);
     PERFORM pg_notify('fencelock_' || w.client, w.hold::text);
     EXIT WHEN w.claim IN ('m', 'w');

@@ -27,7 +27,7 @@ END
 $f$;
 
 -- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
-CREATE FUNCTION {s}.fencelock_acquire(p_space text, p_name text, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint, p_ttl bigint, p_not_after bigint, p_floor bigint, p_wait boolean, p_client uuid, p_who text)
+CREATE FUNCTION {s}.fencelock_acquire(p_space text, p_name text, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint, p_ttl bigint, p_not_after bigint, p_floor bigint, p_wait boolean, p_client uuid, p_pid integer, p_who text)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
@@ -83,8 +83,8 @@ BEGIN
     UPDATE {s}.fencelock_lock o SET kind = p_kind, size = nullif(p_size, 0), hold = NULL
       WHERE o.space = p_space AND o.name = p_name;
   END IF;
-  INSERT INTO {s}.fencelock_client VALUES (p_client, t + interval '3 seconds')
-    ON CONFLICT (client) DO UPDATE SET until = excluded.until;
+  INSERT INTO {s}.fencelock_client VALUES (p_client, t + interval '3 seconds', p_pid)
+    ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = excluded.pid;
   INSERT INTO {s}.fencelock_waiter (space, name, hold, claim, take, ttl, floor, client, since, who)
     VALUES (p_space, p_name, p_hold, p_claim, p_take, p_ttl, p_floor, p_client, t, p_who)
     ON CONFLICT (space, name, hold) DO NOTHING;
@@ -247,12 +247,12 @@ BEGIN
 END
 $f$;
 
--- A client that waits lives for three seconds more.
-CREATE FUNCTION {s}.fencelock_beat(p_client uuid) RETURNS void LANGUAGE plpgsql AS $f$
+-- A client that waits lives for three seconds more. `pid`: of the process that listens for it; NULL: none does now.
+CREATE FUNCTION {s}.fencelock_beat(p_client uuid, p_pid integer) RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  INSERT INTO {s}.fencelock_client VALUES (p_client, clock_timestamp() + interval '3 seconds')
-    ON CONFLICT (client) DO UPDATE SET until = excluded.until;
+  INSERT INTO {s}.fencelock_client VALUES (p_client, clock_timestamp() + interval '3 seconds', p_pid)
+    ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = excluded.pid;
 END
 $f$;
 

@@ -50,7 +50,8 @@ CREATE TABLE {s}.fencelock_waiter (
 );
 CREATE TABLE {s}.fencelock_client (
   client uuid PRIMARY KEY,
-  until timestamptz NOT NULL
+  until timestamptz NOT NULL,
+  pid integer
 ) WITH (fillfactor = 50);
 CREATE TABLE {s}.fencelock_cell (
   space text COLLATE "C" NOT NULL,
