@@ -160,7 +160,7 @@ impl<C, F> fmt::Debug for Connections<C, F> {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: one connection for all; a connection that is made by whoever waits for it.
+    //! Planted to see them go red: one connection for all runtimes; giving one up gives up all; no limit for its making.
     #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
     use super::*;
     use std::sync::atomic::AtomicUsize;

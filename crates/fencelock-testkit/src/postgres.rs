@@ -113,6 +113,13 @@ impl Postgres {
             }
         }
     }
+    /// The process of one session is stopped: its connection stays open, and nothing comes of it any more.
+    pub fn stop_session(&self, pid: i32) {
+        let ours = self.child().as_ref().map(children).unwrap_or_default();
+        for pid in ours.into_iter().filter(|ours| ours.as_raw_pid() == pid) {
+            let _ = kill_process(pid, Signal::STOP);
+        }
+    }
     /// Something that an operator says, by `psql`; what it answers, in lines, a tab between two columns.
     ///
     /// # Panics

@@ -1,6 +1,6 @@
 //! PostgreSQL: one server, several processes. Leases by its own clock.
 use async_trait::async_trait;
-use fencelock_conformance::{Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server};
+use fencelock_conformance::{Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, WakeUps};
 use fencelock_core::{Client, Engine, Page, Token};
 use fencelock_postgres::{Config, PostgresEngine};
 use fencelock_testkit::Postgres;
@@ -44,6 +44,9 @@ impl Fixture for Store {
     fn server(&self) -> Option<&dyn Server> {
         Some(self)
     }
+    fn wake_ups(&self) -> Option<&dyn WakeUps> {
+        Some(self)
+    }
     fn records(&self) -> Option<&dyn Records> {
         Some(self)
     }
@@ -73,6 +76,14 @@ impl Server for Store {
     }
     async fn pause(&self, paused: bool) {
         self.server.pause(paused);
+    }
+}
+/// The server's processes that listen for them are stopped: the server tells, and nobody hears.
+#[async_trait]
+impl WakeUps for Store {
+    async fn lose(&self) {
+        let ears = self.server.ask("SELECT pid FROM fencelock_client WHERE pid IS NOT NULL");
+        ears.lines().for_each(|pid| self.server.stop_session(pid.parse().unwrap()));
     }
 }
 /// Rows that nobody uses go when they have not been used for as long as they are kept.
