@@ -1,6 +1,6 @@
 //! What PostgreSQL's own ways bring with them: what each operation costs there, rows that somebody else keeps, rights, names.
 //!
-//! Planted to see them go red: see each test.
+//! Which fault was planted to see one go red stands at it.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -53,7 +53,7 @@ async fn renewals_touch_no_index() {
     all.release().await.unwrap();
 }
 /// Somebody's own transaction keeps the row: a try is answered in time, whoever waits gets it soon after, with all of its ttl (SAFETY E2).
-/// (Red: `FOR UPDATE` that waits; a time that was read before the row was taken.)
+/// (Red: `FOR UPDATE` that waits.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_that_somebody_keeps() {
     let server = Postgres::start();
@@ -78,18 +78,22 @@ async fn a_row_that_somebody_keeps() {
     assert!(left > 4.0, "{left} s of 5 are left");
     guard.release().await.unwrap();
 }
-/// A release that nobody waits for tells nobody.
+/// A release that nobody waits for tells nobody: a word costs all who commit at that moment. (Red: a word with each release.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_told_of_a_release_that_nobody_waits_for() {
     let server = Postgres::start();
     let a = client(&server.url()).await;
-    let queue = || server.ask("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'");
-    for _ in 0..100 {
+    // Somebody who listens, and does not read on: whatever is told stays in the server's queue.
+    let mut session = Session::new(&server);
+    session.ask("LISTEN something");
+    session.ask("BEGIN");
+    for _ in 0..400 {
         a.mutex("x").lock().await.unwrap().release().await.unwrap();
     }
-    assert_eq!(queue(), "0", "and nobody listens");
+    assert_eq!(server.ask("SELECT pg_notification_queue_usage()"), "0");
+    assert_eq!(server.ask("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%pid()'"), "0", "nor listens");
 }
-/// Whatever the database begins its transactions with.
+/// Whatever the database begins its transactions with. (Red: without saying so.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ways_to_isolate() {
     for level in ["serializable", "repeatable read"] {
