@@ -55,6 +55,8 @@ struct Ears {
 struct Shared {
     upstream: Mutex<SocketAddr>,
     framing: Framing,
+    /// The first command of a connection is one without which nothing else is understood.
+    greets: bool,
     rule: Mutex<Arc<Rule>>,
     open: Mutex<Vec<Connection>>,
     seen: Mutex<BTreeMap<String, u64>>,
@@ -72,11 +74,22 @@ impl Proxy {
     /// # Panics
     /// No port of loopback is free.
     pub fn start(upstream: SocketAddr, framing: Framing) -> Self {
+        Self::new(upstream, framing, false)
+    }
+    /// In front of a PostgreSQL that asks for no password: a command that arrives over another connection is preceded by the greeting of
+    /// its own.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn postgres(upstream: SocketAddr) -> Self {
+        Self::new(upstream, postgres, true)
+    }
+    fn new(upstream: SocketAddr, framing: Framing, greets: bool) -> Self {
         let (listener, address) = listener();
         let upstream = Mutex::new(upstream);
         let (rule, open, seen) = (Mutex::new(calm()), Mutex::default(), Mutex::default());
         let (silent, delay, ended) = Default::default();
-        let shared = Arc::new(Shared { upstream, framing, rule, open, seen, silent, delay, ended });
+        let shared = Arc::new(Shared { upstream, framing, greets, rule, open, seen, silent, delay, ended });
         let accepting = shared.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -187,12 +200,13 @@ impl Shared {
     }
     /// What the client sends, command by command.
     fn forward(&self, mut client: &TcpStream, mut server: &TcpStream, ears: &Ears, words: &Mutex<BTreeSet<String>>) {
-        let (mut buffer, mut chunk) = (Vec::new(), vec![0; 65_536]);
+        let (mut buffer, mut chunk, mut greeting) = (Vec::new(), vec![0; 65_536], None);
         'open: while let Ok(n @ 1..) = client.read(&mut chunk) {
             buffer.extend_from_slice(&chunk[..n]);
             self.wait();
             while let Some(length) = (self.framing)(&buffer) {
                 let command: Vec<u8> = buffer.drain(..length).collect();
+                let greeting = self.greets.then(|| greeting.get_or_insert_with(|| command.clone()).clone());
                 let word = first_word(&command);
                 lock(words).insert(word.clone());
                 *lock(&self.seen).entry(word).or_default() += 1;
@@ -203,14 +217,14 @@ impl Shared {
                     Trouble::Twice => {
                         let _later = lock(&ears.closed);
                         let sent = server.write_all(&command);
-                        drop(self.elsewhere(command, Duration::ZERO).join());
+                        drop(self.elsewhere(greeting, command, Duration::ZERO).join());
                         if sent.is_err() {
                             break 'open;
                         }
                         continue;
                     }
                     Trouble::Late(after) => {
-                        drop(self.elsewhere(command, after));
+                        drop(self.elsewhere(greeting, command, after));
                         break 'open;
                     }
                     Trouble::Lose => break 'open,
@@ -250,14 +264,25 @@ impl Shared {
         }
     }
     /// Over a connection of its own, which is closed when it was answered.
-    fn elsewhere(&self, command: Vec<u8>, after: Duration) -> thread::JoinHandle<()> {
+    fn elsewhere(&self, greeting: Option<Vec<u8>>, command: Vec<u8>, after: Duration) -> thread::JoinHandle<()> {
         let upstream = *lock(&self.upstream);
         thread::spawn(move || {
             thread::sleep(after);
-            if let Ok(mut server) = TcpStream::connect(upstream)
-                && server.write_all(&command).is_ok()
-            {
-                let _ = server.set_read_timeout(Some(Duration::from_secs(10)));
+            let Ok(mut server) = TcpStream::connect(upstream) else { return };
+            let _ = server.set_read_timeout(Some(Duration::from_secs(10)));
+            if let Some(greeting) = greeting {
+                // It ends with word that the server is ready: Z, a length of 5, and I.
+                let mut said = Vec::new();
+                if server.write_all(&greeting).is_err() {
+                    return;
+                }
+                while !said.ends_with(b"Z\0\0\0\x05I") {
+                    let mut chunk = [0; 1_024];
+                    let Ok(n @ 1..) = server.read(&mut chunk) else { return };
+                    said.extend_from_slice(&chunk[..n]);
+                }
+            }
+            if server.write_all(&command).is_ok() {
                 let _ = server.read(&mut [0; 1_024]);
             }
         })
@@ -267,6 +292,12 @@ impl Shared {
 /// Of a protocol that is not taken apart: what has come so far is a command.
 pub fn bytes(buffer: &[u8]) -> Option<usize> {
     Some(buffer.len()).filter(|len| *len > 0)
+}
+/// Of the protocol of PostgreSQL: a letter, and a length that counts itself; the first message has no letter.
+pub fn postgres(buffer: &[u8]) -> Option<usize> {
+    let letter = usize::from(*buffer.first()? != 0);
+    let length = u32::from_be_bytes(buffer.get(letter..letter + 4)?.try_into().ok()?);
+    Some(letter + length as usize).filter(|length| *length <= buffer.len())
 }
 /// Of the protocol of Redis: a list of strings, each with its length in front.
 pub fn resp(buffer: &[u8]) -> Option<usize> {
@@ -302,6 +333,13 @@ mod tests {
         let number = port.number();
         drop(port);
         listen(number).unwrap();
+    }
+    #[test]
+    fn messages_are_told_apart() {
+        let two = b"\0\0\0\x09\0\x03\0\0\0Q\0\0\0\x06x\0";
+        let first = postgres(two).unwrap();
+        assert_eq!((first, postgres(&two[first..])), (9, Some(7)));
+        assert!((0..9).all(|n| postgres(&two[..n]).is_none()) && (9..16).all(|n| postgres(&two[9..n]).is_none()));
     }
     #[test]
     fn commands_are_told_apart() {

@@ -330,7 +330,11 @@ impl Engine for PostgresEngine {
                 Err(fault) if fault.is_conflict() && BootClock.now() < limit => tries += 1,
                 Err(fault) => {
                     self.shared.haunt(next.hold(), ends);
-                    return Err(told(fault));
+                    tries += 1;
+                    let again = tries <= AGAIN && BootClock.now() < limit && !next.is_stopped();
+                    if !again || !self.link().tell("exchange", &fault).is_temporary() {
+                        return Err(told(fault));
+                    }
                 }
             }
             sleep(after_locked(tries)).await;

@@ -16,7 +16,10 @@ use futures_util::{StreamExt, stream};
 use std::{
     future::{Future, pending},
     pin::pin,
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tokio::{
@@ -39,11 +42,34 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// A pooler in between forgets what is said to begin with, so each transaction says it, where the database's own way is another one.
 const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
 
-pub(crate) type Conn = Connection<Arc<Client>>;
+pub(crate) type Conn = Connection<Arc<Wire>>;
+/// One connection, and when it was last heard.
+pub(crate) struct Wire {
+    client: Client,
+    /// Since when something is asked and nothing is answered, in ns; 0: it is not so.
+    silent: AtomicU64,
+}
+impl Wire {
+    /// *Invariant:* a server that is slow is not silent, and a caller with little patience is not the server's: a connection is given up
+    /// when nothing at all has come of it for [`PATIENCE`], whoever asks.
+    fn is_mute(&self) -> bool {
+        let since = self.silent.load(Relaxed);
+        since > 0 && now() > since + u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX / 2)
+    }
+    fn asked(&self) {
+        let _ = self.silent.compare_exchange(0, now(), Relaxed, Relaxed);
+    }
+    fn heard(&self) {
+        self.silent.store(0, Relaxed);
+    }
+}
+fn now() -> u64 {
+    BootClock.now().as_nanos()
+}
 
 pub(crate) struct Link {
     driver: Arc<Driver>,
-    all: Arc<Connections<Arc<Client>, Fault>>,
+    all: Arc<Connections<Arc<Wire>, Fault>>,
     pub(crate) endpoint: Arc<str>,
     place: OnceLock<Place>,
     pub(crate) time: ServerTime,
@@ -117,15 +143,16 @@ impl Link {
     }
     /// This runtime's connection.
     pub(crate) async fn here(&self) -> Result<Conn, Fault> {
-        let driver = self.driver.clone();
-        let make = || async move { driver.connect(None).await.map(Arc::new) };
+        let make = || {
+            let driver = self.driver.clone();
+            async move { driver.connect(None).await.map(|client| Arc::new(Wire { client, silent: AtomicU64::new(0) })) }
+        };
         let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
-        if !conn.is_closed() {
+        if !conn.client.is_closed() && !conn.is_mute() {
             return Ok(conn);
         }
         self.all.give_up(&conn);
-        let driver = self.driver.clone();
-        self.all.here(CONNECT_TIMEOUT, || async move { driver.connect(None).await.map(Arc::new) }).await
+        self.all.here(CONNECT_TIMEOUT, make).await
     }
     /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
     pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
@@ -171,13 +198,18 @@ impl Link {
     }
     /// One message, and what it answers.
     pub(crate) async fn rows(&self, conn: &Conn, limit: Duration, call: &str) -> Result<Vec<SimpleQueryRow>, Fault> {
-        let answer = match within(limit, conn.simple_query(call)).await {
-            Some(Ok(messages)) => Ok(rows(messages)),
-            Some(Err(e)) => Err(Fault::of(e)),
+        conn.asked();
+        let answer = match within(limit, conn.client.simple_query(call)).await {
+            Some(answer) => {
+                conn.heard();
+                answer.map(rows).map_err(Fault::of)
+            }
             None => Err(Fault::Unanswered),
         };
-        if answer.as_ref().is_err_and(Fault::ends_connection) {
-            self.all.give_up(conn);
+        match &answer {
+            Err(Fault::Unanswered) if !conn.is_mute() => {}
+            Err(fault) if fault.ends_connection() => self.all.give_up(conn),
+            _ => {}
         }
         answer
     }

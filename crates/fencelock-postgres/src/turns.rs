@@ -94,8 +94,10 @@ pub(crate) fn granted(request: &Request, token: Token, sent_at: Moment, now: i64
 pub(crate) fn nap(ahead: Option<u32>, rest: Option<Duration>) -> Duration {
     let ahead = ahead.unwrap_or(0);
     // Nobody has it: whoever is in front may be gone.
+    // Whoever is far away is told in time, too; should that word be lost he comes nearer meanwhile, or looks later.
+    let far = LOOK * u64::from(1 + ahead.min(100) / 25);
     let look =
-        if ahead == 0 || rest.is_none() { FIRST } else { Duration::from_millis(fastrand::u64(LOOK..LOOK * 5 / 4)) };
+        if ahead == 0 || rest.is_none() { FIRST } else { Duration::from_millis(fastrand::u64(far..far * 5 / 4)) };
     rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
 }
 /// Until the next try, after a row was locked so many times (SAFETY E2): mostly by another one's short statement.

@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::{eventually, within};
+use fencelock_conformance::within;
 use fencelock_core::{Client, ErrorKind};
 use fencelock_postgres::{Config, PostgresEngine};
 use fencelock_testkit::Postgres;

@@ -107,7 +107,7 @@ BEGIN
   r.size := l.size;
   r.ahead := (SELECT count(*) FROM (
     SELECT FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
-      WHERE q.space = l.space AND q.name = l.name AND q.ticket < p_ticket AND {s}.fencelock_hears(c.until, t) LIMIT 1000) AS them);
+      WHERE q.space = l.space AND q.name = l.name AND q.ticket < p_ticket AND {s}.fencelock_hears(c.until, t) LIMIT 100) AS them);
   IF l.hold IS NOT NULL AND l.until > t THEN
     r.hold := l.hold;
     r.claim := CASE l.kind WHEN 'rw_lock' THEN 'w' ELSE 'm' END;
