@@ -1,8 +1,10 @@
 //! A private PostgreSQL.
-use crate::process::{Folder, Port, log_of, signal, spawn, state_of};
+use crate::{
+    process::{Folder, Port, log_of, signal, spawn, state_of},
+    template,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
-    os::unix::fs::chown,
     path::{Path, PathBuf},
     process::{Child, Command},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -11,6 +13,8 @@ use std::{
 };
 
 const READY: Duration = Duration::from_secs(30);
+/// As whom it runs, where this is root.
+const USER: &str = "postgres";
 
 /// One server, with a superuser `postgres` who needs no password; it is killed, and its folder removed, when this is dropped.
 #[derive(Debug)]
@@ -35,7 +39,7 @@ impl Postgres {
         let folder = Folder::new("postgres");
         let data = folder.path().join("data");
         // Made once, and copied: that is ten times as fast.
-        run(Command::new("cp").args(["-a", "--"]).arg(template()).arg(&data));
+        template::copy(&template(), &data);
         let arguments = settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect();
         let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
         assert!(server.restart(), "postgres did not start:\n{}", log_of(server.folder.path()));
@@ -62,9 +66,7 @@ impl Postgres {
     /// It neither ends nor answers.
     pub fn restart(&self) -> bool {
         kill(&mut self.child());
-        let (user, group) = owner();
-        let place = ["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"].map(str::to_owned);
-        let mut words = if rustix::process::getuid().is_root() { place.to_vec() } else { Vec::new() };
+        let mut words = template::as_user(USER);
         words.push(program("postgres").display().to_string());
         words.extend(["-D".to_owned(), self.folder.path().join("data").display().to_string()]);
         words.extend(["-p".to_owned(), self.port.to_string()]);
@@ -149,60 +151,15 @@ fn program(name: &str) -> PathBuf {
     let newest = versions.map(|version| version.path().join("bin").join(name)).filter(|path| path.is_file()).max();
     newest.unwrap_or_else(|| name.into())
 }
-/// It refuses to run as root: then it runs as the user of its package, or as nobody.
-fn owner() -> (u32, u32) {
-    let me = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
-    if me.0 != 0 {
-        return me;
-    }
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let user = users.lines().find_map(|line| {
-        let mut words = line.strip_prefix("postgres:")?.split(':').skip(1);
-        Some((words.next()?.parse().ok()?, words.next()?.parse().ok()?))
-    });
-    user.unwrap_or((65_534, 65_534))
-}
-/// What `initdb` makes: made once for each version, and kept with what is built.
+/// Made once for each version, and kept with what is built.
 fn template() -> PathBuf {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let ((user, group), initdb) = (owner(), program("initdb"));
+    let initdb = program("initdb");
     let version: String = initdb.display().to_string().chars().filter(char::is_ascii_digit).collect();
-    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
-    let made = target.join(format!("initdb-{version}-{user}"));
-    if made.is_dir() {
-        return made;
-    }
-    let folder = Folder::new("initdb");
-    let data = folder.path().join("data");
-    std::fs::create_dir(&data).unwrap_or_else(|e| panic!("{}: {e}", data.display()));
-    let mut command = Command::new("setpriv");
-    if rustix::process::getuid().is_root() {
-        chown(&data, Some(user), Some(group)).unwrap_or_else(|e| panic!("{}: {e}", data.display()));
-        command.args(["--reuid", &user.to_string(), "--regid", &group.to_string(), "--clear-groups"]);
-    }
-    command.arg(initdb).arg("-D").arg(&data).args([
-        "-U",
-        "postgres",
-        "-A",
-        "trust",
-        "-E",
-        "UTF8",
-        "--locale=C",
-        "--no-sync",
-    ]);
-    run(command.current_dir(folder.path()));
-    // Whole, or not there: another process may make one at the same time.
-    let new = target.join(format!("initdb-{}-{:08x}", std::process::id(), fastrand::u32(..)));
-    run(Command::new("cp").args(["-a", "--"]).arg(&data).arg(&new));
-    if std::fs::rename(&new, &made).is_err() {
-        let _ = std::fs::remove_dir_all(&new);
-    }
-    made
-}
-fn run(command: &mut Command) {
-    let done = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; `cargo xtask test` installs it"));
-    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    template::made(&format!("initdb-{version}"), USER, |data| {
+        let mut words = vec![initdb.display().to_string(), "-D".to_owned(), data.display().to_string()];
+        words.extend(["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync"].map(str::to_owned));
+        words
+    })
 }
 /// What a process has started.
 fn children(child: &Child) -> Vec<Pid> {

@@ -1,0 +1,177 @@
+//! A private MariaDB.
+use crate::{
+    process::{Folder, Port, log_of, signal, spawn, state_of},
+    template,
+};
+use rustix::process::Signal;
+use std::{
+    path::PathBuf,
+    process::{Child, Command},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+const READY: Duration = Duration::from_secs(30);
+/// As whom it runs, where this is root.
+const USER: &str = "mysql";
+
+/// One server, with a user `root` who needs no password, and a database `test`; it is killed, and its folder removed, when this is
+/// dropped.
+#[derive(Debug)]
+pub struct MariaDb {
+    port: Port,
+    arguments: Vec<String>,
+    child: Mutex<Option<Child>>,
+    folder: Folder,
+}
+impl MariaDb {
+    /// As it comes, but for what makes tests slow.
+    #[must_use]
+    pub fn start() -> Self {
+        Self::with(&[])
+    }
+    /// With more settings: `--NAME=VALUE`.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn with(settings: &[&str]) -> Self {
+        let folder = Folder::new("mariadb");
+        template::copy(&template(), &folder.path().join("data"));
+        template::give(folder.path(), USER);
+        let arguments = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
+        assert!(server.restart(), "mariadbd did not start:\n{}", log_of(server.folder.path()));
+        server.ask("CREATE DATABASE IF NOT EXISTS test");
+        server
+    }
+    /// On 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+    /// Where it is, as the engine is told.
+    pub fn url(&self) -> String {
+        format!("mysql://root@127.0.0.1:{}/test", self.port)
+    }
+    /// Its files, and its log.
+    pub fn folder(&self) -> &Folder {
+        &self.folder
+    }
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// Starts it, or starts it again where it was. False: it ended at once.
+    ///
+    /// # Panics
+    /// It neither ends nor answers.
+    pub fn restart(&self) -> bool {
+        kill(&mut self.child());
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let mut words = template::as_user(USER);
+        words.extend([program("mariadbd").display().to_string(), "--no-defaults".to_owned()]);
+        words.extend([format!("--datadir={}", path("data")), format!("--port={}", self.port)]);
+        words.extend([format!("--socket={}", path("socket")), format!("--pid-file={}", path("pid"))]);
+        let common = [
+            "--bind-address=127.0.0.1",
+            "--skip-name-resolve",
+            "--max-connections=600",
+            "--innodb-buffer-pool-size=64M",
+            "--innodb-log-file-size=32M",
+            "--innodb-flush-log-at-trx-commit=0",
+            "--innodb-use-native-aio=0",
+            "--performance-schema=OFF",
+        ];
+        words.extend(common.map(str::to_owned));
+        words.extend(self.arguments.iter().cloned());
+        let started = spawn(&words, [], self.folder.path());
+        *self.child() = Some(started.unwrap_or_else(|e| panic!("setpriv: {e}; `cargo xtask test` installs it")));
+        let deadline = Instant::now() + READY;
+        loop {
+            if !self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+                return false;
+            }
+            let log = log_of(self.folder.path());
+            if log.contains("ready for connections") {
+                return true;
+            }
+            let doing = || state_of(self.child().as_ref());
+            assert!(Instant::now() < deadline, "mariadbd is not ready within {READY:?}: {}\n{log}", doing());
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    /// `kill -9`.
+    pub fn kill(&self) {
+        kill(&mut self.child());
+    }
+    /// It is stopped, or goes on.
+    pub fn pause(&self, paused: bool) {
+        if let Some(child) = &*self.child() {
+            signal(child, if paused { Signal::STOP } else { Signal::CONT });
+        }
+    }
+    /// Something that an operator says, by `mariadb`; what it answers, in lines, a tab between two columns.
+    ///
+    /// # Panics
+    /// The server refuses it.
+    pub fn ask(&self, sql: &str) -> String {
+        let done = self.client(sql).output().unwrap_or_else(|e| panic!("mariadb: {e}; `cargo xtask test` installs it"));
+        assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
+        String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
+    }
+    /// `mariadb`, ready to be started.
+    pub fn client(&self, sql: &str) -> Command {
+        let mut client = Command::new("mariadb");
+        client.args(["--no-defaults", "-h", "127.0.0.1", "-P", &self.port.to_string(), "-u", "root", "-N", "-B"]);
+        let new = sql.starts_with("CREATE DATABASE");
+        client.args(if new { &["-e"][..] } else { &["-D", "test", "-e"] }).arg(sql);
+        client
+    }
+}
+impl Drop for MariaDb {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Where Debian keeps it; else whatever is in the path.
+fn program(name: &str) -> PathBuf {
+    Some(PathBuf::from("/usr/sbin").join(name)).filter(|path| path.is_file()).unwrap_or_else(|| name.into())
+}
+fn template() -> PathBuf {
+    template::made("mariadb", USER, |data| {
+        let made = [
+            "mariadb-install-db".to_owned(),
+            "--no-defaults".to_owned(),
+            format!("--datadir={}", data.display()),
+            "--auth-root-authentication-method=normal".to_owned(),
+            "--skip-test-db".to_owned(),
+            "--innodb-log-file-size=32M".to_owned(),
+        ];
+        made.to_vec()
+    })
+}
+fn kill(child: &mut Option<Child>) {
+    if let Some(mut child) = child.take() {
+        signal(&child, Signal::KILL);
+        let _ = child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_killed_keeps_what_it_said_it_has() {
+        let server = MariaDb::start();
+        server.ask("CREATE TABLE t (n int) ENGINE=InnoDB; INSERT INTO t VALUES (7)");
+        // As it is started here what was said in the last second may be lost with the machine, not with the process.
+        server.kill();
+        assert!(server.restart());
+        assert_eq!(server.ask("SELECT n, 'x' FROM t"), "7\tx");
+        let folder = server.folder().path().to_owned();
+        drop(server);
+        assert!(!folder.exists());
+    }
+}
