@@ -7,7 +7,7 @@ use std::{
 };
 
 /// The keys of a URL.
-const KEYS: [&str; 8] = ["ca", "cert", "key", "namespace", "retention", "schema", "sslmode", "ttl"];
+const KEYS: [&str; 9] = ["ca", "cert", "key", "listen", "namespace", "retention", "schema", "sslmode", "ttl"];
 /// The shortest ttl.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
 /// The longest.
@@ -31,12 +31,25 @@ pub struct Config {
     pub database: String,
     /// Where our tables lie; `None`: the first schema of this user's search path.
     pub schema: Option<String>,
+    /// Where those who wait listen for word that their turn has come.
+    pub listen: Listen,
     /// Separates the names of applications that share a database.
     pub namespace: String,
     /// The ttl of holds that do not say their own.
     pub ttl: Duration,
     /// How long the record of a lock that nobody uses is kept. Its tokens go on rising afterwards.
     pub retention: Duration,
+}
+/// Where those who wait listen. Through a pooler of transactions nobody can: that is noticed, and they look by themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Listen {
+    /// On a connection like the others.
+    #[default]
+    Here,
+    /// Nowhere.
+    Off,
+    /// By another URL, which leads to the same database past the pooler.
+    At(String),
 }
 /// Files in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +71,7 @@ impl Config {
             user,
             password: None,
             schema: None,
+            listen: Listen::Here,
             namespace: String::new(),
             ttl: Duration::from_secs(30),
             retention: Duration::from_secs(604_800),
@@ -84,6 +98,11 @@ impl Config {
             path => path.clone_into(&mut config.database),
         }
         config.schema = url.take("schema");
+        config.listen = match url.take("listen").as_deref() {
+            None | Some("on") => Listen::Here,
+            Some("off") => Listen::Off,
+            Some(at) => Listen::At(at.to_owned()),
+        };
         if let Some(namespace) = url.take("namespace") {
             config.namespace = namespace;
         }
@@ -127,6 +146,11 @@ impl Config {
         if named.into_iter().flatten().any(|name| name.contains('\0')) {
             return Err(invalid("a name holds a NUL".into()).hint("PostgreSQL has none"));
         }
+        if let Listen::At(url) = &self.listen
+            && Self::from_url(url).map_err(|e| e.with("key", "listen"))?.listen != Listen::Here
+        {
+            return Err(invalid("listen= in the URL of listen=".into()).hint("write it once"));
+        }
         if self.namespace.len() > 512 {
             return Err(invalid("the namespace is too long".into()).hint("use at most 512 bytes"));
         }
@@ -150,6 +174,7 @@ impl Config {
     }
     /// The URL that leads to the same locks; `None` when it would show the password.
     pub(crate) fn url(&self) -> Option<String> {
+        let elsewhere = if let Listen::At(url) = &self.listen { Some(Self::from_url(url).ok()?.url()?) } else { None };
         if self.password.is_some() {
             return None;
         }
@@ -160,6 +185,11 @@ impl Config {
         };
         if let Some(schema) = &self.schema {
             add("schema", schema);
+        }
+        match (&self.listen, &elsewhere) {
+            (Listen::Off, _) => add("listen", "off"),
+            (_, Some(url)) => add("listen", url),
+            _ => {}
         }
         if !self.namespace.is_empty() {
             add("namespace", &self.namespace);
@@ -220,6 +250,8 @@ mod tests {
             "postgresql://u@h?namespace=a%26b",
             "postgres://u@h/d?schema=s",
             "postgres://u@h?sslmode=verify-full&ca=%2Fa&cert=%2Fb&key=%2Fc",
+            "postgres://u@h?listen=off",
+            "postgres://u@pooler/d?listen=postgres%3A%2F%2Fu%40db%3A5432%2Fd",
         ] {
             let config = Config::from_url(text).unwrap();
             assert_eq!(Config::from_url(&config.url().unwrap()).unwrap(), config, "{text}");
@@ -238,6 +270,8 @@ mod tests {
             ("postgres://u@h?ca=/x", "sslmode=verify-full"),
             ("postgres://u@h?sslmode=require&cert=/x", "belong together"),
             ("postgres://u@h?schema=", "1 to 63 bytes"),
+            ("postgres://u@h?listen=no", "listen"),
+            ("postgres://u@h?listen=postgres%3A%2F%2Fu%40h%3Flisten%3Doff", "write it once"),
             ("http://h", "is not this engine's"),
         ] {
             let error = Config::from_url(url).unwrap_err();

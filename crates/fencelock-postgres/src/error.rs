@@ -65,6 +65,15 @@ impl Fault {
             SqlState::DATABASE_DROPPED,
         ]) || self.code().is_some_and(|code| code.code().starts_with("08"))
     }
+    /// How much it tells, of several.
+    pub(crate) fn weight(&self) -> u8 {
+        match self {
+            Self::Connect(_) if self.code().is_some() => 3,
+            Self::Connect(e) if said(e).contains(READ_ONLY) => 2,
+            Self::Connect(_) => 1,
+            _ => 0,
+        }
+    }
     /// The tables are not there.
     pub(crate) fn is_missing(&self) -> bool {
         self.is(&[SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME])
@@ -95,7 +104,7 @@ impl Fault {
                 .hint("look whether another version has made the tables"),
             Self::Unusable { what, hint } => new(ErrorKind::InvalidConfig, what).hint(*hint),
             Self::Connect(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
-                let read_only = said(e).contains("does not allow writes");
+                let read_only = said(e).contains(READ_ONLY);
                 let what = if read_only { "the server takes no writes: it is a standby" } else { "no connection" };
                 let hint = if read_only {
                     "give the primary's address, or all of them: the one that takes writes is found"
@@ -112,6 +121,9 @@ impl Fault {
         }
     }
 }
+
+/// As the driver says it of a server that takes no writes.
+const READ_ONLY: &str = "does not allow writes";
 
 /// The server's own refusals: the call had no effect.
 fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio_postgres::Error) -> Option<Error> {

@@ -10,5 +10,5 @@ mod tls;
 mod turns;
 mod wire;
 
-pub use config::{Config, Tls};
+pub use config::{Config, Listen, Tls};
 pub use engine::PostgresEngine;

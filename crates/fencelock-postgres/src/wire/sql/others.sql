@@ -104,12 +104,14 @@ BEGIN
   END IF;
   l.kind := 'semaphore';
   l.size := p_to;
-  UPDATE {s}.fencelock_lock o SET kind = l.kind, size = l.size, hold = NULL WHERE o.space = p_space AND o.name = p_name;
+  -- As if it had been used now: a size is kept for as long as what was used.
+  UPDATE {s}.fencelock_lock o SET kind = l.kind, size = l.size, hold = NULL, fence = greatest(o.fence, r.now)
+    WHERE o.space = p_space AND o.name = p_name;
   -- Who wants more than there is has no place any more, and is told to look.
   FOR w IN DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.take > p_to
     RETURNING q.client, q.hold
   LOOP
-    PERFORM pg_notify('fencelock_' || w.client, w.hold::text);
+    PERFORM {s}.fencelock_word(w.client, p_space, p_name, w.hold);
   END LOOP;
   PERFORM {s}.fencelock_ring(l, t);
   r.code := 'done';
@@ -184,9 +186,7 @@ BEGIN
   DELETE FROM {s}.fencelock_write w
     WHERE w.space = p_space AND w.name = p_name AND (w.at < t - interval '1 minute' OR w.at > t + interval '1 minute');
   INSERT INTO {s}.fencelock_write VALUES (p_space, p_name, p_nonce, v.version, t);
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM {s}.fencelock_durably();
   RETURN v;
 END
 $f$;
@@ -204,7 +204,7 @@ BEGIN
   END IF;
   DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (ARRAY(
     SELECT o.ctid FROM {s}.fencelock_waiter o
-      WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '10 seconds')
+      WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
       LIMIT 1000 FOR UPDATE OF o SKIP LOCKED));
   DELETE FROM {s}.fencelock_client c WHERE c.ctid = ANY (ARRAY(
     SELECT o.ctid FROM {s}.fencelock_client o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));

@@ -48,6 +48,7 @@ CREATE TABLE {s}.fencelock_waiter (
   PRIMARY KEY (space, name, ticket),
   UNIQUE (space, name, hold)
 );
+CREATE INDEX fencelock_waiter_client ON {s}.fencelock_waiter (client);
 CREATE TABLE {s}.fencelock_client (
   client uuid PRIMARY KEY,
   until timestamptz NOT NULL,
