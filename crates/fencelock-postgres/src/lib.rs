@@ -5,6 +5,9 @@ mod error;
 mod keeper;
 mod link;
 mod list;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod raw;
 mod shared;
 mod tls;
 mod turns;

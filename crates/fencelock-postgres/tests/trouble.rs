@@ -42,8 +42,9 @@ async fn a_place_that_was_not_withdrawn() {
         if releases { Trouble::Lose } else { Trouble::None }
     });
     assert!(far.mutex("x").ttl(500 * MS).try_lock_for(300 * MS).await.unwrap().is_err());
-    // Core takes it back for a second, and then leaves it to the end of the lease, which a place has not.
-    tokio::time::sleep(2 * SEC).await;
+    // Core takes it back for a second, and once more after the end of its command; then it leaves it to the end of the lease, which a
+    // place has not.
+    tokio::time::sleep(6 * SEC).await;
     proxy.calm();
     let next = tokio::spawn(near.mutex("x").lock());
     x.release().await.unwrap();
@@ -131,16 +132,13 @@ async fn statements_that_hang_do_not_pile_up() {
     let mut session = Session::new(&server);
     session.ask("BEGIN");
     session.ask("LOCK TABLE fencelock_lock IN ACCESS EXCLUSIVE MODE");
-    let began = Instant::now();
-    let mut worst = 0;
-    while began.elapsed() < 8 * SEC {
-        let _ = a.mutex("x").try_lock_for(500 * MS).await;
-        let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-        worst = worst.max(server.ask(blocked).parse::<u32>().unwrap());
+    for _ in 0..3 {
+        let error = a.mutex("x").ttl(SEC).try_lock().await.unwrap_err();
+        assert!(error.is_temporary(), "{error}");
     }
+    let blocked = || server.ask("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+    eventually("none is left", || std::future::ready(blocked() == "0")).await;
     session.ask("COMMIT");
-    println!("at most {worst} at once");
-    assert!(worst <= 4, "{worst} statements at once");
     soon(a.mutex("x").lock()).await.unwrap().release().await.unwrap();
 }
 /// A repeat that finds its own grant puts its end off, and that is on the disk before it is told, whatever the role has. (Red: as the
@@ -251,10 +249,8 @@ async fn a_server_that_stands_still_keeps_the_order() {
             order.lock().unwrap().push(n);
             guard.release().await.unwrap();
         }));
-        eventually("it waits", || async {
-            server.ask("SELECT count(*) FROM fencelock_waiter") == (n + 1).to_string()
-        })
-        .await;
+        eventually("it waits", || async { server.ask("SELECT count(*) FROM fencelock_waiter") == (n + 1).to_string() })
+            .await;
     }
     let places = || server.ask("SELECT hold FROM fencelock_waiter ORDER BY ticket");
     let before = places();
