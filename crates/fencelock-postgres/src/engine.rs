@@ -182,7 +182,7 @@ impl Engine for PostgresEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         // Word may overtake the answer.
-        let expected = request.wait().then(|| self.shared.expect(request.hold()));
+        let expected = request.wait().then(|| self.shared.expect(request.name(), request.hold()));
         let limit = BootClock.now() + CONNECT_TIMEOUT;
         let (mut misses, mut late, mut locked, mut locked_since) = (0, false, 0, None);
         let (busy, next) = loop {
@@ -265,7 +265,7 @@ impl Engine for PostgresEngine {
                 Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
                 Ok(Turned::Failed(fault)) => return Err(self.link().tell("lock", &fault)),
                 // `run` was begun anew: its place in the queue is still there.
-                Err(_) => expected = self.shared.expect(request.hold()),
+                Err(_) => expected = self.shared.expect(request.name(), request.hold()),
             }
         }
     }
@@ -301,6 +301,7 @@ impl Engine for PostgresEngine {
         let left = self.shared.leave(&grant.name, grant.hold, Some(grant.token)).await;
         if left.is_ok() {
             self.drop_hold(&grant.name, grant.hold);
+            self.shared.freed(&grant.name);
         }
         match left {
             Ok(Reply::Done { .. }) => Ok(Released::Released),

@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Locked,
     /// An answer that no function of ours gives.
     Answer,
+    /// The same, and what it was.
+    Odd(String),
     /// What is there cannot be used.
     Unusable { what: String, hint: &'static str },
 }
@@ -102,6 +104,7 @@ impl Fault {
                 .hint("look for it in pg_stat_activity: it may be idle in transaction"),
             Self::Answer => new(ErrorKind::Protocol, "the server answered what no function of this version answers")
                 .hint("look whether another version has made the tables"),
+            Self::Odd(what) => Self::Answer.tell(operation, endpoint).with("answer", what),
             Self::Unusable { what, hint } => new(ErrorKind::InvalidConfig, what).hint(*hint),
             Self::Connect(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
                 let read_only = said(e).contains(READ_ONLY);

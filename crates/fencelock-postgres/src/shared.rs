@@ -34,7 +34,7 @@ pub(crate) struct Shared {
 }
 #[derive(Debug, Default)]
 struct Waits {
-    places: HashMap<HoldId, Arc<Notify>>,
+    places: HashMap<HoldId, (Name, Arc<Notify>)>,
     /// Somebody listens, or is about to.
     listening: bool,
     /// The server's process that listens for us.
@@ -51,7 +51,7 @@ impl Drop for Expected {
     fn drop(&mut self) {
         let mut waits = self.shared.waits();
         // It may be expected anew already.
-        if waits.places.get(&self.hold).is_some_and(|wake| Arc::ptr_eq(wake, &self.wake)) {
+        if waits.places.get(&self.hold).is_some_and(|(_, wake)| Arc::ptr_eq(wake, &self.wake)) {
             waits.places.remove(&self.hold);
         }
     }
@@ -100,9 +100,9 @@ impl Shared {
     }
 
     /// Word for this attempt wakes it from here on.
-    pub(crate) fn expect(self: &Arc<Self>, hold: HoldId) -> Expected {
+    pub(crate) fn expect(self: &Arc<Self>, name: &Name, hold: HoldId) -> Expected {
         let wake = Arc::<Notify>::default();
-        self.waits().places.insert(hold, wake.clone());
+        self.waits().places.insert(hold, (name.clone(), wake.clone()));
         Expected { shared: self.clone(), hold, wake }
     }
     /// Somebody has to listen, and this caller is the one.
@@ -138,14 +138,21 @@ impl Shared {
     }
     /// What was told while nobody listened was told to nobody.
     pub(crate) fn wake_all(&self) {
-        self.waits().places.values().for_each(|wake| wake.notify_one());
+        self.waits().places.values().for_each(|(_, wake)| wake.notify_one());
+    }
+    /// This client has given it back: where nobody can listen, those of its own need not wait for their next look.
+    pub(crate) fn freed(&self, name: &Name) {
+        let waits = self.waits();
+        if waits.ears.is_none() {
+            waits.places.values().filter(|(waited, _)| waited == name).for_each(|(_, wake)| wake.notify_one());
+        }
     }
     /// The turn of one of ours may have come. Which lock it is, and of whom, where nobody here waits for it any more.
     pub(crate) fn heard(&self, word: &str) -> Option<(Name, HoldId)> {
         let (hold, rest) = word.split_once(' ')?;
         let (length, names) = rest.split_once(' ')?;
         let hold: HoldId = hold.replace('-', "").parse().ok()?;
-        if let Some(wake) = self.waits().places.get(&hold) {
+        if let Some((_, wake)) = self.waits().places.get(&hold) {
             wake.notify_one();
             return None;
         }
@@ -206,7 +213,9 @@ impl Shared {
     /// One lock, as it is now. It makes no record.
     pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {
         let call = self.link.call("inspect").text(&self.space).text(name.as_str()).end();
-        status(name, &self.link.rows(conn, PATIENCE, &call).await?).ok_or(Fault::Answer)
+        let rows = self.link.rows(conn, PATIENCE, &call).await?;
+        let odd = || Fault::Odd(format!("{rows:?}").chars().take(400).collect());
+        status(name, &rows).ok_or_else(odd)
     }
 }
 /// As the functions count.

@@ -15,6 +15,9 @@ use tokio::{
 /// Word may be lost: whoever waits looks by himself so often, and the first of all oftener for a while.
 const LOOK: u64 = 1_000;
 const FIRST: Duration = Duration::from_millis(250);
+/// Where nobody can listen the first of all looks so often, for so long since he became the first.
+const POLL: u64 = 40;
+const EAGER: Duration = Duration::from_secs(5);
 /// A client that waits says so often that it lives.
 const BEAT: Duration = Duration::from_secs(1);
 /// Those who wait for a lease to end look one after the other.
@@ -45,7 +48,7 @@ pub(crate) async fn wait(
     mut next: Duration,
     mut reply: oneshot::Sender<Turned>,
 ) {
-    let (mut pause, mut locked) = (Duration::from_millis(10), 1);
+    let (mut pause, mut locked, mut first) = (Duration::from_millis(10), 1, None);
     let end = loop {
         tokio::select! {
             biased;
@@ -66,10 +69,18 @@ pub(crate) async fn wait(
         match answer {
             Ok((Reply::Done { number, now }, sent_at)) => {
                 let Some(token) = Token::new(number) else { break Turned::Failed(Fault::Answer) };
+                // Who fits in beside it may be here, too.
+                if !request.claim().is_exclusive() {
+                    shared.freed(request.name());
+                }
                 break Turned::Granted(granted(&request, token, sent_at, now));
             }
             Ok((Reply::Queued { busy: now, rest }, _)) => {
                 next = nap(now.ahead, rest);
+                first = if now.ahead == Some(0) { first.or_else(|| Some(BootClock.now())) } else { None };
+                if first.is_some_and(|first| shared.ears().is_none() && first.until(BootClock.now()) < EAGER) {
+                    next = next.min(Duration::from_millis(fastrand::u64(POLL / 2..POLL * 3 / 2)));
+                }
                 pause = Duration::from_millis(10);
                 request.queued(now.clone());
                 busy = now;

@@ -37,7 +37,7 @@ impl PgBouncer {
         let text = format!(
             "[databases]\npostgres = host=127.0.0.1 port={} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-             pool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = 50\n",
+             pool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = 50\nserver_login_retry = 0.1\n",
             server.port()
         );
         let file = folder.path().join("pgbouncer.ini");

@@ -1,22 +1,36 @@
-//! PostgreSQL: one server, several processes. Leases by its own clock.
+//! PostgreSQL: one server, several processes. Leases by its own clock. As it comes; where transactions are serializable unless they say
+//! otherwise; and through a pooler of transactions, where nobody can listen.
 use async_trait::async_trait;
 use fencelock_conformance::{Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, WakeUps};
 use fencelock_core::{Client, Engine, Page, Token};
 use fencelock_postgres::{Config, PostgresEngine};
-use fencelock_testkit::Postgres;
+use fencelock_testkit::{PgBouncer, Postgres};
 use std::{sync::Arc, time::Duration};
 
-pub(crate) struct Lease;
+pub(crate) enum Lease {
+    AsItComes,
+    Serializable,
+    Pooled,
+}
 #[async_trait]
 impl Family for Lease {
     fn name(&self) -> &'static str {
-        "postgres"
+        match self {
+            Self::AsItComes => "postgres",
+            Self::Serializable => "postgres-serializable",
+            Self::Pooled => "postgres-pooled",
+        }
     }
     fn scopes(&self) -> &'static [&'static str] {
         &["any", "lease", "queue"]
     }
     fn start(&self) -> Box<dyn Fixture> {
-        Box::new(Store { server: Postgres::start() })
+        let server = match self {
+            Self::Serializable => Postgres::with(&["default_transaction_isolation=serializable"]),
+            _ => Postgres::start(),
+        };
+        let pooler = matches!(self, Self::Pooled).then(|| PgBouncer::start(&server, "transaction"));
+        Box::new(Store { server, pooler })
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, NAMESPACE, ttl).await
@@ -32,20 +46,27 @@ async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> 
 
 struct Store {
     server: Postgres,
+    pooler: Option<PgBouncer>,
+}
+impl Store {
+    fn url(&self) -> String {
+        self.pooler.as_ref().map_or_else(|| self.server.url(), |pooler| self.server.url_through(pooler))
+    }
 }
 #[async_trait]
 impl Fixture for Store {
     async fn engine(&self, ttl: Duration) -> Link {
-        Link::cuttable(open(&self.server.url(), NAMESPACE, ttl).await)
+        Link::cuttable(open(&self.url(), NAMESPACE, ttl).await)
     }
     fn address(&self) -> Option<String> {
-        Some(self.server.url())
+        Some(self.url())
     }
     fn server(&self) -> Option<&dyn Server> {
         Some(self)
     }
     fn wake_ups(&self) -> Option<&dyn WakeUps> {
-        Some(self)
+        // Through a pooler there are none that could be lost.
+        if self.pooler.is_none() { Some(self) } else { None }
     }
     fn records(&self) -> Option<&dyn Records> {
         Some(self)
@@ -57,8 +78,7 @@ impl Fixture for Store {
         Some(self)
     }
     async fn clean(&self) -> Vec<String> {
-        let client =
-            Client::builder(open(&self.server.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
+        let client = Client::builder(open(&self.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
         let listing = client.list("", &Page::default()).await.unwrap();
         listing.items.iter().map(|status| format!("{status:?}")).collect()
     }
@@ -111,6 +131,6 @@ impl Deletions for Store {
 #[async_trait]
 impl Namespaces for Store {
     async fn engine(&self, namespace: &str, ttl: Duration) -> Link {
-        Link::cuttable(open(&self.server.url(), namespace, ttl).await)
+        Link::cuttable(open(&self.url(), namespace, ttl).await)
     }
 }
