@@ -24,6 +24,9 @@ impl Family for Lease {
     fn scopes(&self) -> &'static [&'static str] {
         &["any", "lease", "queue"]
     }
+    fn is_variant(&self) -> bool {
+        !matches!(self, Self::AsItComes)
+    }
     fn start(&self) -> Box<dyn Fixture> {
         let server = match self {
             Self::Serializable => Postgres::with(&["default_transaction_isolation=serializable"]),
