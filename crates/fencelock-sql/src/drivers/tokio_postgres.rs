@@ -10,7 +10,7 @@ use futures_util::TryStreamExt;
 use std::{error::Error as StdError, pin::pin};
 use tokio_postgres::{
     Client, Error,
-    types::{Format, IsNull, ToSql, Type, to_sql_checked},
+    types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked},
 };
 
 impl Transaction for tokio_postgres::Transaction<'_> {}
@@ -23,8 +23,8 @@ impl Door for tokio_postgres::Transaction<'_> {
         let mut rows = pin!(self.query_typed_raw(sql, values).await?);
         let mut answer = Answer::default();
         while let Some(row) = rows.try_next().await? {
-            // Each of our statements reads texts.
-            let columns = (0..row.len()).map(|i| row.try_get::<_, Option<String>>(i).map(Value::from));
+            let columns =
+                (0..row.len()).map(|i| row.try_get::<_, Option<Read>>(i).map(|read| read.map(|read| read.0).into()));
             answer.rows.push(columns.collect::<Result<_, _>>()?);
         }
         answer.affected = rows.rows_affected().unwrap_or_default();
@@ -83,4 +83,16 @@ impl ToSql for Written<'_> {
         Format::Text
     }
     to_sql_checked!();
+}
+
+/// Each of our statements reads texts, and plans, which are JSON: that is sent as a text, too.
+#[derive(Debug)]
+struct Read(String);
+impl<'a> FromSql<'a> for Read {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        Ok(Self(String::from_utf8(raw.to_vec())?))
+    }
+    fn accepts(wanted: &Type) -> bool {
+        [Type::TEXT, Type::JSON, Type::VARCHAR, Type::UNKNOWN].contains(wanted)
+    }
 }

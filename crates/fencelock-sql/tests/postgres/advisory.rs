@@ -1,0 +1,2 @@
+//! Fence checks.
+use super::*;
