@@ -23,7 +23,7 @@ pub use explain::NoIndex;
 pub use hold::Hold;
 pub use lock::{Lock, Locked};
 pub use refused::Refused;
-pub use retry::{Attempt, Retry};
+pub use retry::Retry;
 pub use row::Row;
 pub use tx::{Connection, DriverError, Transaction, Tx, seen};
 pub use value::Value;

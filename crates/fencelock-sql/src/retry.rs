@@ -1,29 +1,40 @@
 //! Runs a transaction again when somebody was in the way.
-use crate::{Lock, Locked, Refused, Row, Transaction, Tx};
+use crate::{Dialect, Lock, Locked, Refused, Row, Transaction, Tx};
 use fencelock_core::{ErrorKind, Result};
 use std::{thread, time::Duration};
 
-/// How often, after which pauses, and from which try on it rather locks than loses again.
+/// How often, after which pauses, and from which try on it rather locks than loses again; and which try this is.
 ///
-/// What you give it begins a transaction of its own, on your connection, reads, writes and commits. When that ends in `Conflict` it is
-/// run again, after a pause of any length up to a limit that doubles each time (full jitter): so they do not meet again. After
-/// a few conflicts [`Attempt::lock`] takes the row's lock, and the write cannot fail any more.
+/// Each try is a transaction of its own, on your connection: it reads, writes and commits. When that ends in `Conflict` it is run again,
+/// after a pause of any length up to a limit that doubles each time (full jitter), so that the same do not meet again. After a few
+/// conflicts [`Retry::lock`] takes the row's lock, and the write cannot lose any more.
 ///
-/// ```
-/// # #[cfg(feature = "rusqlite")] {
-/// # use fencelock_sql::{Retry, Row, Tx, block_on};
-/// # let mut db = rusqlite::Connection::open_in_memory().unwrap();
-/// # db.execute_batch("CREATE TABLE stock (id INTEGER PRIMARY KEY, n INTEGER, version INTEGER); INSERT INTO stock VALUES (42, 9, 1)").unwrap();
-/// let stock = Row::of("stock").key("id", 42);
-/// let left = block_on(Retry::default().run(async |_| {
-///     let mut tx = Tx::new(db.transaction().unwrap());
-///     let read = tx.query_row("SELECT n, version FROM stock WHERE id = 42", [], |row| Ok((row.get(0)?, row.get(1)?)));
-///     let (n, version): (i64, i64) = tx.seen(read)?;
+/// ```no_run
+/// # #[cfg(feature = "tokio-postgres-0_7")] mod example {
+/// use fencelock_core::Result;
+/// use fencelock_sql::{Retry, Row, Tx, seen};
+/// use tokio_postgres::Client;
+///
+/// async fn sell(db: &mut Client) -> Result<i64> {
+///     let mut retry = Retry::default();
+///     loop {
+///         let sold = try_to_sell(db, retry).await;
+///         if !retry.again(&sold).await {
+///             return sold;
+///         }
+///     }
+/// }
+/// async fn try_to_sell(db: &mut Client, retry: Retry) -> Result<i64> {
+///     let stock = Row::of("stock").key("id", 42);
+///     let mut tx = Tx::new(seen(db.transaction().await)?);
+///     retry.lock(&mut tx, &stock).await??;                        // not in the first three tries
+///     let read = tx.query_one("SELECT n, version FROM stock WHERE id = 42", &[]).await;
+///     let row = tx.seen(read)?;
+///     let (n, version): (i64, i64) = (row.get(0), row.get(1));
 ///     stock.update(&mut tx, version, [("n", n - 1)]).await??;
 ///     tx.commit().await?;
 ///     Ok(n - 1)
-/// })).unwrap();
-/// assert_eq!(left, 8);
+/// }
 /// # }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +43,13 @@ pub struct Retry {
     optimistic: u32,
     first: Duration,
     longest: Duration,
+    number: u32,
 }
 /// Ten tries, of which the first three are optimistic; pauses up to 4 ms, 8 ms … 500 ms.
 impl Default for Retry {
     fn default() -> Self {
         let (first, longest) = (Duration::from_millis(4), Duration::from_millis(500));
-        Self { tries: 10, optimistic: 3, first, longest }
+        Self { tries: 10, optimistic: 3, first, longest, number: 1 }
     }
 }
 impl Retry {
@@ -53,7 +65,7 @@ impl Retry {
     /// After so many conflicts the row is locked: 0 locks it from the beginning, `u32::MAX` never.
     ///
     /// ```
-    /// assert_ne!(fencelock_sql::Retry::default().lock_after(1), fencelock_sql::Retry::default());
+    /// assert!(fencelock_sql::Retry::default().lock_after(0).locks());
     /// ```
     #[must_use]
     pub const fn lock_after(self, conflicts: u32) -> Self {
@@ -70,7 +82,58 @@ impl Retry {
     pub const fn pauses(self, first: Duration, longest: Duration) -> Self {
         Self { first, longest, ..self }
     }
-    /// Runs it, until it ends in anything but `Conflict`. Within tokio its timer makes the pauses; elsewhere the thread sleeps.
+    /// Which try this is: the first is 1.
+    ///
+    /// ```
+    /// assert_eq!(fencelock_sql::Retry::default().number(), 1);
+    /// ```
+    pub const fn number(self) -> u32 {
+        self.number
+    }
+    /// It locks before it reads.
+    ///
+    /// ```
+    /// assert!(!fencelock_sql::Retry::default().locks());
+    /// ```
+    pub const fn locks(self) -> bool {
+        self.number > self.optimistic
+    }
+    /// Whether it is to be run again: after a `Conflict`, when there are tries left, and after the pause. Within tokio that is its timer's;
+    /// elsewhere the thread sleeps.
+    ///
+    /// # Cancel safety
+    /// Dropped, it has counted the try.
+    ///
+    /// ```
+    /// # use fencelock_core::{Error, ErrorKind};
+    /// # use fencelock_sql::{Retry, block_on};
+    /// # block_on(async {
+    /// let mut retry = Retry::default().tries(2);
+    /// let lost = Err::<(), _>(Error::new(ErrorKind::Conflict, "example", "somebody was first"));
+    /// assert!(retry.again(&lost).await);
+    /// assert!(!retry.again(&lost).await);
+    /// assert!(!Retry::default().again(&Ok(())).await);
+    /// # })
+    /// ```
+    pub fn again<R>(&mut self, result: &Result<R>) -> impl Future<Output = bool> + Send + use<R> {
+        let conflict = result.as_ref().is_err_and(|error| error.kind() == ErrorKind::Conflict);
+        let pause = (conflict && self.number < self.tries).then(|| self.pause(fastrand::f64()));
+        self.number += u32::from(pause.is_some());
+        async move {
+            let Some(pause) = pause else { return false };
+            match tokio::runtime::Handle::try_current() {
+                Ok(_) => tokio::time::sleep(pause).await,
+                Err(_) => thread::sleep(pause),
+            }
+            true
+        }
+    }
+    fn pause(self, part: f64) -> Duration {
+        let limit = self.first.saturating_mul(1_u32.checked_shl(self.number - 1).unwrap_or(u32::MAX));
+        limit.min(self.longest).mul_f64(part)
+    }
+    /// The loop with [`again`](Self::again), for work that is written in place. (What is spawned wants the loop itself: the compiler does not see
+    /// that such a closure is `Send`.)
     ///
     /// # Errors
     /// The last one of what was run.
@@ -79,68 +142,29 @@ impl Retry {
     /// As that of what is run: a transaction that is dropped is rolled back.
     ///
     /// ```
-    /// # use fencelock_core::{Error, ErrorKind};
-    /// # use fencelock_sql::{Retry, block_on};
-    /// let mut tries = 0;
-    /// let done = block_on(Retry::default().run(async |attempt| {
-    ///     tries = attempt.number();
-    ///     if tries < 3 { Err(Error::new(ErrorKind::Conflict, "example", "somebody was first")) } else { Ok("done") }
+    /// # #[cfg(feature = "rusqlite")] {
+    /// # use fencelock_sql::{Retry, Row, Tx, block_on};
+    /// # let mut db = rusqlite::Connection::open_in_memory().unwrap();
+    /// # db.execute_batch("CREATE TABLE stock (id INTEGER PRIMARY KEY, n INTEGER, version INTEGER); INSERT INTO stock VALUES (42, 9, 1)").unwrap();
+    /// let stock = Row::of("stock").key("id", 42);
+    /// let left = block_on(Retry::default().run(async |_| {
+    ///     let mut tx = Tx::new(db.transaction().unwrap());
+    ///     let read = tx.query_row("SELECT n, version FROM stock WHERE id = 42", [], |row| Ok((row.get(0)?, row.get(1)?)));
+    ///     let (n, version): (i64, i64) = tx.seen(read)?;
+    ///     stock.update(&mut tx, version, [("n", n - 1)]).await??;
+    ///     tx.commit().await?;
+    ///     Ok(n - 1)
     /// }));
-    /// assert_eq!((done.unwrap(), tries), ("done", 3));
+    /// assert_eq!(left.unwrap(), 8);
+    /// # }
     /// ```
-    pub async fn run<R>(self, mut work: impl AsyncFnMut(Attempt) -> Result<R>) -> Result<R> {
-        let mut number = 1;
+    pub async fn run<R>(mut self, mut work: impl AsyncFnMut(Self) -> Result<R>) -> Result<R> {
         loop {
-            let attempt = Attempt { number, locks: number > self.optimistic };
-            match work(attempt).await {
-                Err(error) if error.kind() == ErrorKind::Conflict && number < self.tries => {}
-                other => return other,
+            let result = work(self).await;
+            if !self.again(&result).await {
+                return result;
             }
-            let pause = self.pause(number, fastrand::f64());
-            match tokio::runtime::Handle::try_current() {
-                Ok(_) => tokio::time::sleep(pause).await,
-                Err(_) => thread::sleep(pause),
-            }
-            number += 1;
         }
-    }
-    fn pause(self, number: u32, part: f64) -> Duration {
-        let limit = self.first.saturating_mul(1_u32.checked_shl(number - 1).unwrap_or(u32::MAX)).min(self.longest);
-        limit.mul_f64(part)
-    }
-}
-
-/// One try of [`Retry::run`].
-///
-/// ```
-/// # use fencelock_sql::{Retry, block_on};
-/// let first = block_on(Retry::default().run(async |attempt| Ok(attempt))).unwrap();
-/// assert!(!first.locks());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Attempt {
-    number: u32,
-    locks: bool,
-}
-impl Attempt {
-    /// The first is 1.
-    ///
-    /// ```
-    /// # use fencelock_sql::{Retry, block_on};
-    /// assert_eq!(block_on(Retry::default().run(async |attempt| Ok(attempt.number()))).unwrap(), 1);
-    /// ```
-    pub const fn number(self) -> u32 {
-        self.number
-    }
-    /// It locks before it reads.
-    ///
-    /// ```
-    /// # use fencelock_sql::{Retry, block_on};
-    /// let pessimist = Retry::default().lock_after(0);
-    /// assert!(block_on(pessimist.run(async |attempt| Ok(attempt.locks()))).unwrap());
-    /// ```
-    pub const fn locks(self) -> bool {
-        self.locks
     }
     /// Locks the row, if it has lost often enough: make it the first statement, in front of what reads. `None`: it does not lock yet.
     ///
@@ -152,22 +176,14 @@ impl Attempt {
     ///
     /// ```no_run
     /// # #[cfg(feature = "tokio-postgres-0_7")]
-    /// # async fn sell(db: &mut tokio_postgres::Client) -> fencelock_core::Result<()> {
-    /// use fencelock_sql::{Retry, Row, Tx, seen};
-    /// let stock = Row::of("stock").key("id", 42);
-    /// Retry::default().run(async |attempt| {
-    ///     let mut tx = Tx::new(seen(db.transaction().await)?);
-    ///     attempt.lock(&mut tx, &stock).await??;
-    ///     let read = tx.query_one("SELECT n, version FROM stock WHERE id = 42", &[]).await;
-    ///     let row = tx.seen(read)?;
-    ///     let (n, version): (i64, i64) = (row.get(0), row.get(1));
-    ///     stock.update(&mut tx, version, [("n", n - 1)]).await??;
-    ///     tx.commit().await
-    /// }).await
-    /// # }
+    /// # async fn first(db: &mut tokio_postgres::Client) -> fencelock_core::Result<()> {
+    /// # use fencelock_sql::{Retry, Row, Tx, seen};
+    /// let mut tx = Tx::new(seen(db.transaction().await)?);
+    /// Retry::default().lock_after(0).lock(&mut tx, &Row::of("stock").key("id", 42)).await??;
+    /// # Ok(()) }
     /// ```
     pub async fn lock<T: Transaction>(self, tx: &mut Tx<T>, row: &Row) -> Result<Result<Option<Locked>, Refused>> {
-        if !self.locks || T::DIALECT == crate::Dialect::Sqlite {
+        if !self.locks() || T::DIALECT == Dialect::Sqlite {
             return Ok(Ok(None));
         }
         Ok(row.lock(tx, Lock::no_key()).await?.map(Some))
@@ -182,8 +198,9 @@ mod tests {
     #[test]
     fn pauses_double_up_to_the_longest() {
         let retry = Retry::default();
-        let millis: Vec<_> = [1, 2, 3, 8, 9, 40].map(|n| retry.pause(n, 1.0).as_millis()).into();
+        let at = |number| Retry { number, ..retry };
+        let millis: Vec<_> = [1, 2, 3, 8, 9, 40].map(|n| at(n).pause(1.0).as_millis()).into();
         assert_eq!(millis, [4, 8, 16, 500, 500, 500]);
-        assert_eq!(retry.pause(3, 0.25), Duration::from_millis(4));
+        assert_eq!(at(3).pause(0.25), Duration::from_millis(4));
     }
 }
