@@ -145,7 +145,8 @@ async fn a_deadlock_is_a_conflict() {
     };
     let meet = Arc::new(Barrier::new(2));
     let (one, two) = (transfers(1, 2, meet.clone()), transfers(2, 1, meet));
-    assert_eq!(soon(one).await.unwrap() + soon(two).await.unwrap(), 1);
+    // Who is run again may meet the other one once more.
+    assert!(soon(one).await.unwrap() + soon(two).await.unwrap() >= 1);
     assert_eq!(server.ask("SELECT string_agg(balance::text, ' ' ORDER BY id) FROM account WHERE id < 3"), "100 100");
 }
 /// Several rows are locked in the order of their keys, whatever that of the call: no deadlock. (Red: without `ORDER BY`.)
