@@ -13,11 +13,15 @@
 //! ```
 use std::sync::Arc;
 
-#[cfg(all(doctest, feature = "sqlite"))]
+#[cfg(all(doctest, feature = "sqlite", feature = "sql-rusqlite"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
 pub use fencelock_core::*;
+
+/// Locks and fence checks inside your own database transaction.
+#[cfg(any(feature = "sql-mysql_async-0_37", feature = "sql-rusqlite", feature = "sql-tokio-postgres-0_7"))]
+pub use fencelock_sql as sql;
 
 /// The embedded engine.
 #[cfg(feature = "sqlite")]

@@ -1,0 +1,53 @@
+//! The narrow door to the drivers: all that a driver has to do.
+use crate::{Dialect, Value, fault::Fault};
+
+/// What a statement brought.
+#[derive(Debug, Default)]
+pub struct Answer {
+    /// How many rows were changed.
+    pub affected: u64,
+    /// What was read.
+    pub rows: Vec<Vec<Value>>,
+}
+impl Answer {
+    /// The first value of the only row.
+    pub(crate) fn first(&self) -> Option<&Value> {
+        self.rows.first()?.first()
+    }
+    /// The same, as a text.
+    pub(crate) fn text(&self) -> &str {
+        self.first().and_then(Value::as_str).unwrap_or_default()
+    }
+}
+
+/// A transaction of one driver. Nobody else can write one: it is free to change.
+pub trait Door: Sized {
+    /// The driver's own error.
+    type Error: Failure;
+    /// What the driver speaks, before anybody has asked the server who it is.
+    const DIALECT: Dialect;
+    /// One statement.
+    fn run(&mut self, sql: &str, values: &[Value]) -> impl Future<Output = Result<Answer, Self::Error>>;
+    /// One without values that answers nothing.
+    fn say(&mut self, sql: &str) -> impl Future<Output = Result<(), Self::Error>>;
+    /// `COMMIT`.
+    fn commit(self) -> impl Future<Output = Result<(), Self::Error>>;
+    /// `ROLLBACK`.
+    fn rollback(self) -> impl Future<Output = Result<(), Self::Error>>;
+}
+
+/// A connection of one driver, outside of a transaction.
+pub trait Plain {
+    /// What the driver speaks.
+    const DIALECT: Dialect;
+    /// One statement that answers nothing.
+    fn say(&mut self, sql: &str) -> impl Future<Output = Result<(), Fault>>;
+}
+
+/// The error of one driver.
+pub trait Failure {
+    /// What the driver speaks.
+    const DIALECT: Dialect;
+    /// Without the driver's types.
+    fn fault(self) -> Fault;
+}

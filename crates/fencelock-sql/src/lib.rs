@@ -1,0 +1,29 @@
+#![doc = include_str!("docs.md")]
+pub mod advisory;
+mod blocking;
+mod dialect;
+mod door;
+mod drivers;
+mod explain;
+mod fault;
+pub mod fence;
+mod hold;
+pub mod keys;
+mod lock;
+mod refused;
+mod retry;
+mod row;
+mod tx;
+mod update;
+mod value;
+
+pub use blocking::block_on;
+pub use dialect::Dialect;
+pub use explain::NoIndex;
+pub use hold::Hold;
+pub use lock::{Lock, Locked};
+pub use refused::Refused;
+pub use retry::Retry;
+pub use row::Row;
+pub use tx::{Connection, DriverError, Transaction, Tx, seen};
+pub use value::Value;

@@ -1,0 +1,346 @@
+//! A transaction of yours, and whether it may still be committed.
+use crate::{
+    Dialect, Lock, Refused, Value,
+    dialect::Statement,
+    door::{Answer, Door, Failure, Plain},
+    fault::{Fault, Meaning},
+    lock::Wait,
+};
+use fencelock_core::{Error, ErrorKind, Result};
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    time::Duration,
+};
+
+/// A driver's transaction: `tokio_postgres::Transaction`, `mysql_async::Transaction`, `rusqlite::Transaction`, each with the feature
+/// that names it.
+///
+/// ```
+/// # #[cfg(feature = "rusqlite")] {
+/// fn takes_any(_: impl fencelock_sql::Transaction) {}
+/// let mut db = rusqlite::Connection::open_in_memory().unwrap();
+/// takes_any(db.transaction().unwrap());
+/// # }
+/// ```
+pub trait Transaction: Door {}
+
+/// A driver's connection, outside of a transaction.
+///
+/// ```
+/// # #[cfg(feature = "rusqlite")] {
+/// fn takes_any(_: impl fencelock_sql::Connection) {}
+/// takes_any(rusqlite::Connection::open_in_memory().unwrap());
+/// # }
+/// ```
+pub trait Connection: Plain {}
+
+/// The error of a driver.
+///
+/// ```
+/// # #[cfg(feature = "rusqlite")] {
+/// fn takes_any(_: impl fencelock_sql::DriverError) {}
+/// takes_any(rusqlite::Error::QueryReturnedNoRows);
+/// # }
+/// ```
+pub trait DriverError: Failure {}
+
+/// What a driver answered before there was a transaction: to `BEGIN`, say. Within one it is [`Tx::seen`].
+///
+/// # Errors
+/// The driver's, in our terms.
+///
+/// ```
+/// # #[cfg(feature = "rusqlite")] {
+/// # use fencelock_sql::{Tx, seen};
+/// # fn main() -> fencelock_core::Result<()> {
+/// let mut db = seen(rusqlite::Connection::open_in_memory())?;
+/// let tx = Tx::new(seen(db.transaction())?);
+/// # let _ = tx; Ok(()) } main().unwrap() }
+/// ```
+pub fn seen<R, E: DriverError>(result: Result<R, E>) -> Result<R> {
+    result.map_err(|error| error.fault().told(E::DIALECT, "statement"))
+}
+
+/// A transaction that you have begun, with your driver and your isolation level. It derefs to the driver's own: your statements go
+/// on as before.
+///
+/// It remembers what must not be committed. After a deadlock, a fence that was refused, a lock that was gone, a statement that the server
+/// undid by itself, or a call that was dropped half-way, it takes no further call and [`commit`](Tx::commit) rolls back and says why.
+///
+/// ```
+/// # #[cfg(feature = "rusqlite")] {
+/// # fencelock_sql::block_on(async {
+/// use fencelock_sql::{Row, Tx};
+/// let mut db = rusqlite::Connection::open_in_memory().unwrap();
+/// db.execute_batch("CREATE TABLE stock (id INTEGER PRIMARY KEY, n INTEGER, version INTEGER); INSERT INTO stock VALUES (42, 9, 1)").unwrap();
+/// let mut tx = Tx::new(db.transaction().unwrap());
+/// let n: i64 = tx.query_row("SELECT n FROM stock WHERE id = 42", [], |row| row.get(0)).unwrap();
+/// let version = Row::of("stock").key("id", 42).update(&mut tx, 1, [("n", n - 1)]).await.unwrap().unwrap();
+/// assert_eq!(version, 2);
+/// tx.commit().await.unwrap();
+/// # }) }
+/// ```
+pub struct Tx<T> {
+    inner: T,
+    state: State,
+    /// Once the server was asked.
+    dialect: Option<Dialect>,
+}
+#[derive(Debug)]
+enum State {
+    Live,
+    /// In this call. Who finds it so was dropped there.
+    In(&'static str),
+    Unusable(ErrorKind, String),
+}
+
+impl<T: Transaction> Tx<T> {
+    /// Takes a transaction that you have begun.
+    ///
+    /// ```
+    /// # #[cfg(feature = "rusqlite")] {
+    /// let mut db = rusqlite::Connection::open_in_memory().unwrap();
+    /// let tx = fencelock_sql::Tx::new(db.transaction().unwrap());
+    /// assert_eq!(tx.unusable(), None);
+    /// # }
+    /// ```
+    pub fn new(transaction: T) -> Self {
+        Self { inner: transaction, state: State::Live, dialect: None }
+    }
+    /// Why it cannot be committed; `None`: it can.
+    ///
+    /// ```
+    /// # #[cfg(feature = "rusqlite")] {
+    /// # let mut db = rusqlite::Connection::open_in_memory().unwrap();
+    /// assert!(fencelock_sql::Tx::new(db.transaction().unwrap()).unusable().is_none());
+    /// # }
+    /// ```
+    pub fn unusable(&self) -> Option<String> {
+        match &self.state {
+            State::Live => None,
+            State::In(operation) => Some(format!("{operation} was dropped before it was done")),
+            State::Unusable(_, why) => Some(why.clone()),
+        }
+    }
+    /// Judges what one of your own statements answered: an error is told in our terms (`Conflict`: run the whole transaction again),
+    /// and after one that leaves nothing to commit [`commit`](Self::commit) refuses.
+    ///
+    /// # Errors
+    /// What the driver said.
+    ///
+    /// ```
+    /// # #[cfg(feature = "rusqlite")] {
+    /// # let mut db = rusqlite::Connection::open_in_memory().unwrap();
+    /// let mut tx = fencelock_sql::Tx::new(db.transaction().unwrap());
+    /// let made = tx.execute("CREATE TABLE stock (n INTEGER)", []);
+    /// assert_eq!(tx.seen(made).unwrap(), 0);
+    /// # }
+    /// ```
+    pub fn seen<R>(&mut self, result: Result<R, T::Error>) -> Result<R> {
+        result.map_err(|error| {
+            let fault = error.fault();
+            let dialect = self.dialect.unwrap_or(T::DIALECT);
+            // PostgreSQL commits nothing after any error, unless there was a savepoint: the next statement says so by itself.
+            if matches!(fault.meaning(dialect), Meaning::Conflict | Meaning::Busy | Meaning::Gone) {
+                self.spoil(fault.told(dialect, "statement"))
+            } else {
+                fault.told(dialect, "statement")
+            }
+        })
+    }
+    /// Commits, if everything that it was asked for is in it.
+    ///
+    /// # Errors
+    /// It was unusable, and is rolled back: with the kind of what has made it so. `Ambiguous`: the connection broke, and nobody knows
+    /// whether it is committed.
+    ///
+    /// # Cancel safety
+    /// Dropped half-way, nobody knows whether it is committed.
+    ///
+    /// ```
+    /// # #[cfg(feature = "rusqlite")] { fencelock_sql::block_on(async {
+    /// # let mut db = rusqlite::Connection::open_in_memory().unwrap();
+    /// fencelock_sql::Tx::new(db.transaction().unwrap()).commit().await.unwrap();
+    /// # }) }
+    /// ```
+    pub async fn commit(self) -> Result<()> {
+        let dialect = self.dialect.unwrap_or(T::DIALECT);
+        if let Some(why) = self.unusable() {
+            let kind = if let State::Unusable(kind, _) = self.state { kind } else { ErrorKind::Conflict };
+            // Should that fail, too, the server rolls back when the connection goes.
+            let _ = self.inner.rollback().await;
+            let error = Error::new(kind, "commit", format!("it was rolled back instead: {why}"));
+            return Err(error.hint("run the whole transaction again, from BEGIN"));
+        }
+        self.inner.commit().await.map_err(|error| {
+            let fault = error.fault();
+            match fault.meaning(dialect) {
+                Meaning::Gone => {
+                    let what = "the connection broke: nobody knows whether it is committed";
+                    let error = Error::new(ErrorKind::Ambiguous, "commit", what).because(fault.source);
+                    error.hint("look for what it wrote before you run it again")
+                }
+                _ => fault.told(dialect, "commit"),
+            }
+        })
+    }
+    /// Undoes all of it.
+    ///
+    /// # Errors
+    /// What the driver said. The server undoes it by itself when the connection goes.
+    ///
+    /// ```
+    /// # #[cfg(feature = "rusqlite")] { fencelock_sql::block_on(async {
+    /// # let mut db = rusqlite::Connection::open_in_memory().unwrap();
+    /// fencelock_sql::Tx::new(db.transaction().unwrap()).rollback().await.unwrap();
+    /// # }) }
+    /// ```
+    pub async fn rollback(self) -> Result<()> {
+        let dialect = self.dialect.unwrap_or(T::DIALECT);
+        self.inner.rollback().await.map_err(|error| error.fault().told(dialect, "rollback"))
+    }
+
+    fn spoil(&mut self, error: Error) -> Error {
+        self.state = State::Unusable(error.kind(), error.to_string());
+        error
+    }
+    /// The beginning of each of our calls. A call that does not come to [`Step::done`] leaves the transaction unusable.
+    pub(crate) fn enter(&mut self, operation: &'static str) -> Result<Step<'_, T>> {
+        if let Some(why) = self.unusable() {
+            let kind = if let State::Unusable(kind, _) = self.state { kind } else { ErrorKind::Conflict };
+            let error = Error::new(kind, operation, format!("the transaction is unusable: {why}"));
+            return Err(error.hint("roll back, and run the whole transaction again, from BEGIN"));
+        }
+        self.state = State::In(operation);
+        Ok(Step { tx: self, operation })
+    }
+}
+impl<T> Deref for Tx<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+impl<T> DerefMut for Tx<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+impl<T> fmt::Debug for Tx<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tx").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// One of our calls under way.
+pub(crate) struct Step<'a, T: Transaction> {
+    tx: &'a mut Tx<T>,
+    operation: &'static str,
+}
+impl<T: Transaction> Step<'_, T> {
+    /// It is over, and the transaction goes on.
+    pub(crate) fn done<R>(self, result: R) -> R {
+        self.tx.state = State::Live;
+        result
+    }
+    /// It is over, and so is the transaction.
+    pub(crate) fn spoil(&mut self, error: Error) -> Error {
+        self.tx.spoil(error)
+    }
+    pub(crate) fn error(&self, kind: ErrorKind, what: impl Into<String>) -> Error {
+        Error::new(kind, self.operation, what)
+    }
+    /// What the server speaks: MySQL's family is asked once.
+    pub(crate) async fn dialect(&mut self) -> Result<Dialect> {
+        if let Some(dialect) = self.tx.dialect {
+            return Ok(dialect);
+        }
+        let mut dialect = T::DIALECT;
+        if dialect.is_mysql() {
+            let version = self.run("SELECT VERSION()", &[]).await?;
+            dialect = if version.text().contains("MariaDB") { Dialect::MariaDb } else { Dialect::MySql };
+        }
+        self.tx.dialect = Some(dialect);
+        Ok(dialect)
+    }
+    pub(crate) async fn statement(&mut self, text: &str) -> Result<Statement> {
+        Ok(Statement::new(self.dialect().await?, self.operation, text))
+    }
+    async fn asked(&mut self, sql: &str, values: &[Value]) -> Result<Answer, Fault> {
+        self.tx.inner.run(sql, values).await.map_err(Failure::fault)
+    }
+    /// Whatever goes wrong here leaves nothing that could be committed.
+    pub(crate) async fn run(&mut self, sql: &str, values: &[Value]) -> Result<Answer> {
+        let answer = self.asked(sql, values).await;
+        answer.map_err(|fault| self.failed(fault))
+    }
+    pub(crate) async fn send(&mut self, statement: &Statement) -> Result<Answer> {
+        self.run(&statement.text, &statement.values).await
+    }
+    async fn say(&mut self, sql: &str) -> Result<()> {
+        let said = self.tx.inner.say(sql).await;
+        said.map_err(|error| self.failed(error.fault()))
+    }
+    fn failed(&mut self, fault: Fault) -> Error {
+        let error = fault.told(self.tx.dialect.unwrap_or(T::DIALECT), self.operation);
+        self.spoil(error)
+    }
+
+    /// A statement that takes locks. That one is not free is an answer where somebody asked not to wait, or not for ever: the statement is
+    /// undone by itself, and the transaction goes on. (MySQL undoes more in some settings: then our savepoint is gone, too, and that is told.)
+    pub(crate) async fn locking(&mut self, statement: &Statement, how: Lock) -> Result<Result<Answer, Refused>> {
+        let dialect = statement.dialect;
+        let limit = match how.wait {
+            Wait::Forever | Wait::Skip => return self.send(statement).await.map(Ok),
+            Wait::No => None,
+            Wait::For(limit) => Some(limit),
+        };
+        self.say("SAVEPOINT fencelock_step").await?;
+        let before = match limit {
+            Some(limit) => self.limited(dialect, limit).await?,
+            None => None,
+        };
+        let answer = self.asked(&statement.text, &statement.values).await;
+        let refused = match answer {
+            Err(fault) if !matches!(fault.meaning(dialect), Meaning::Busy | Meaning::Stopped) => {
+                return Err(self.failed(fault));
+            }
+            Err(_) => true,
+            Ok(_) => false,
+        };
+        if refused {
+            // It takes the settings back on PostgreSQL.
+            self.say("ROLLBACK TO SAVEPOINT fencelock_step").await?;
+        }
+        if let Some((set, value)) = before.filter(|_| !refused || dialect.is_mysql()) {
+            self.run(set, &[value]).await?;
+        }
+        self.say("RELEASE SAVEPOINT fencelock_step").await?;
+        Ok(answer.map_err(|_| Refused::Busy))
+    }
+    /// Sets a limit of time for the locks of the next statement: how it is taken back.
+    async fn limited(&mut self, dialect: Dialect, limit: Duration) -> Result<Option<(&'static str, Value)>> {
+        match dialect {
+            Dialect::Postgres => {
+                let millis = limit.as_nanos().div_ceil(1_000_000).clamp(1, 2_147_483_647);
+                let sql = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', $1, true)";
+                let before = self.run(sql, &[millis.to_string().into()]).await?;
+                let before = before.first().cloned().unwrap_or(Value::Null);
+                Ok(Some(("SELECT set_config('lock_timeout', $1, true)", before)))
+            }
+            // It has a clause for that: see `Wait::clause`.
+            Dialect::MariaDb | Dialect::Sqlite => Ok(None),
+            Dialect::MySql => {
+                let before = self.run("SELECT @@SESSION.innodb_lock_wait_timeout", &[]).await?;
+                let before = before.first().cloned().unwrap_or(Value::Null);
+                self.run("SET SESSION innodb_lock_wait_timeout = ?", &[Value::Int(seconds(limit))]).await?;
+                Ok(Some(("SET SESSION innodb_lock_wait_timeout = ?", before)))
+            }
+        }
+    }
+}
+/// What a server that knows only whole seconds is asked for.
+pub(crate) fn seconds(limit: Duration) -> i64 {
+    i64::try_from(limit.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX).clamp(1, 100_000_000)
+}

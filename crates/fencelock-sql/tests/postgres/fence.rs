@@ -1,0 +1,164 @@
+//! Fence checks.
+use super::*;
+use fencelock_core::{ErrorKind, Token};
+use fencelock_sql::{
+    Dialect, Refused, Row,
+    fence::{self, Resource, Stamp},
+};
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, AtomicU32, Ordering::SeqCst},
+};
+
+fn stamp(token: i64, owner: &str) -> Stamp {
+    Stamp::new(Token::new(token).unwrap(), owner)
+}
+/// A row of its own, and one of `fencelock_fence`, which is there after the first check.
+fn resources() -> [Resource; 2] {
+    [Row::of("orders").key("id", 42).into(), "orders/42".into()]
+}
+async fn orders() -> (Postgres, Client) {
+    let server = Postgres::start();
+    server.ask("CREATE TABLE orders (id int PRIMARY KEY, state text, fence_token bigint, fence_owner text); INSERT INTO orders VALUES (42, 'new')");
+    let mut db = connect(&server).await;
+    // By several at once.
+    let (mut b, mut c) = (connect(&server).await, connect(&server).await);
+    let made = tokio::join!(fence::create_table(&mut db), fence::create_table(&mut b), fence::create_table(&mut c));
+    [made.0, made.1, made.2].into_iter().for_each(|made| made.unwrap());
+    (server, db)
+}
+
+/// Lower tokens and the same one of somebody else are refused, and leave nothing that could be committed (SAFETY T5). (Red: `<=` without the
+/// owner; the state left alive; the row not found taken for a stale one.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_newest_writes() {
+    let (server, mut db) = orders().await;
+    for resource in resources() {
+        for (token, owner, stale) in
+            [(5, "a", None), (5, "a", None), (5, "b", Some(5)), (4, "a", Some(5)), (7, "b", None), (6, "z", Some(7))]
+        {
+            let mut tx = begin(&mut db).await;
+            let got = fence::check(&mut tx, resource.clone(), stamp(token, owner)).await.unwrap();
+            let written =
+                tx.execute("UPDATE orders SET state = $1 || $2::bigint WHERE id = 42", &[&owner, &token]).await;
+            match stale {
+                None => {
+                    assert_eq!((got, written.unwrap()), (Ok(()), 1), "{token} {owner}");
+                    tx.commit().await.unwrap();
+                }
+                Some(newer) => {
+                    assert!(
+                        matches!(got, Err(Refused::Stale { token, .. }) if token == newer),
+                        "{token} {owner}: {got:?}"
+                    );
+                    let again = fence::check(&mut tx, resource.clone(), stamp(99, owner)).await.unwrap_err();
+                    assert_eq!(again.kind(), ErrorKind::Lost);
+                    assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Lost);
+                }
+            }
+        }
+        assert_eq!(server.ask("SELECT state FROM orders"), "b7");
+    }
+    let mut tx = begin(&mut db).await;
+    let missing = fence::check(&mut tx, Row::of("orders").key("id", 43), stamp(5, "a")).await.unwrap();
+    assert_eq!(missing, Err(Refused::Absent));
+    for bad in ["", "a\0b", &"x".repeat(513)] {
+        assert_eq!(fence::check(&mut tx, bad, stamp(5, "a")).await.unwrap_err().kind(), ErrorKind::InvalidName);
+    }
+    for name in ["\u{1f512}\u{10ffff}", "it's; --", &"\u{fffd}".repeat(170)] {
+        fence::check(&mut tx, name, stamp(5, "a")).await.unwrap().unwrap();
+    }
+    tx.commit().await.unwrap();
+    let several = Row::of("orders").filter("id > {}", [0]);
+    server.ask("INSERT INTO orders VALUES (43, 'new')");
+    let mut tx = begin(&mut db).await;
+    let error = fence::check(&mut tx, several, stamp(99, "a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+}
+/// A storm of stale and fresh writers, each pausing between its token and its write: no stale write is accepted, every fresh one is.
+/// (Red: the check left out: stale writes; `<` for `<=`, with the same owner: fresh ones are refused.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_storm_of_writers() {
+    let (server, _db) = orders().await;
+    server.ask("CREATE TABLE log (n serial, resource int, token bigint)");
+    for (r, resource) in resources().into_iter().enumerate() {
+        let r = i32::try_from(r).unwrap();
+        // Tokens are drawn in order, written in any.
+        let (next, refused) = (Arc::new(AtomicI64::new(1)), Arc::new(AtomicU32::new(0)));
+        let tasks: Vec<_> = (0..8)
+            .map(|_| {
+                let (url, resource, next, refused) = (server.url(), resource.clone(), next.clone(), refused.clone());
+                tokio::spawn(async move {
+                    let (mut db, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+                    tokio::spawn(connection);
+                    for i in 0..40 {
+                        let token = next.fetch_add(1, SeqCst);
+                        if i % 3 == 0 {
+                            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..3000))).await;
+                        }
+                        let mut tx = begin(&mut db).await;
+                        // Twice: the same holder writes again.
+                        for _ in 0..2 {
+                            let got = fence::check(&mut tx, resource.clone(), stamp(token, "w")).await.unwrap();
+                            if let Err(Refused::Stale { token: newer, .. }) = got {
+                                assert!(newer > token, "a fresh one was refused: {token} by {newer}");
+                                refused.fetch_add(1, SeqCst);
+                                break;
+                            }
+                        }
+                        let written =
+                            tx.execute("INSERT INTO log (resource, token) VALUES ($1, $2)", &[&r, &token]).await;
+                        written.unwrap();
+                        let _ = tx.commit().await;
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            tokio::time::timeout(6 * LONG, task).await.unwrap().unwrap();
+        }
+        // The row lock orders the writes: in the order in which they came, no token is lower than one before.
+        let back = format!(
+            "SELECT count(*) FROM (SELECT token < lag(token) OVER (ORDER BY n) AS back FROM log WHERE resource = {r}) s WHERE back"
+        );
+        assert_eq!(server.ask(&back), "0", "a stale write was accepted");
+        let written = server.ask(&format!("SELECT count(*) FROM log WHERE resource = {r}"));
+        assert_eq!(written.parse::<u32>().unwrap() + refused.load(SeqCst), 320);
+        assert!(refused.load(SeqCst) > 0, "nobody was stale");
+        assert_eq!(
+            server.ask(&format!("SELECT max(token) FROM log WHERE resource = {r}")),
+            (next.load(SeqCst) - 1).to_string()
+        );
+    }
+}
+/// The trigger refuses who forgets to compare. (Red: without it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn triggers_refuse_who_forgets() {
+    let (server, mut db) = orders().await;
+    for sql in fence::triggers(Dialect::Postgres, "public.orders", "fence_token", "fence_owner").unwrap() {
+        db.batch_execute(&sql).await.unwrap();
+    }
+    let mut tx = begin(&mut db).await;
+    fence::check(&mut tx, Row::of("orders").key("id", 42), stamp(5, "a")).await.unwrap().unwrap();
+    tx.commit().await.unwrap();
+    for (token, owner, goes) in
+        [("4", "'a'", false), ("NULL", "'a'", false), ("5", "'b'", false), ("5", "'a'", true), ("6", "'b'", true)]
+    {
+        let forgot = format!("UPDATE orders SET fence_token = {token}, fence_owner = {owner}");
+        assert_eq!(server.psql(&forgot).output().unwrap().status.success(), goes, "{forgot}");
+    }
+    server.ask("UPDATE orders SET state = 'paid'");
+}
+/// Whatever is one name with another here is not one with it there: case, spaces, accents. (Red: a collation that does not mind.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_told_apart() {
+    let (server, mut db) = orders().await;
+    let names = ["a", "A", "a ", " a", "\u{e1}", "a\u{301}"];
+    let mut tx = begin(&mut db).await;
+    for (n, name) in names.iter().enumerate() {
+        let token = i64::try_from(9 - n).unwrap();
+        fence::check(&mut tx, *name, stamp(token, "o")).await.unwrap().unwrap();
+    }
+    tx.commit().await.unwrap();
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_fence"), names.len().to_string());
+}
