@@ -117,9 +117,9 @@ impl Proxy {
     pub fn calm(&self) {
         *lock(&self.shared.rule) = calm();
     }
-    /// Breaks every connection that is open.
-    pub fn cut(&self) {
-        self.shared.cut();
+    /// Breaks every connection that is open; how many there were.
+    pub fn cut(&self) -> usize {
+        self.shared.cut()
     }
     /// Takes what is sent, on either side, and forwards nothing, until `false`: a half-open connection.
     pub fn silent(&self, silent: bool) {
@@ -176,11 +176,13 @@ fn listen(port: u16) -> rustix::io::Result<(TcpListener, SocketAddr)> {
 }
 
 impl Shared {
-    fn cut(&self) {
-        for Connection { client, server, .. } in lock(&self.open).drain(..) {
+    fn cut(&self) -> usize {
+        let open = std::mem::take(&mut *lock(&self.open));
+        for Connection { client, server, .. } in &open {
             let _ = client.shutdown(Shutdown::Both);
             let _ = server.shutdown(Shutdown::Both);
         }
+        open.len()
     }
     fn serve(self: Arc<Self>, client: TcpStream) {
         let Ok(server) = TcpStream::connect(*lock(&self.upstream)) else { return };

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::proxy::{Proxy, Trouble, bytes};
+use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::{Client, MultiLock};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::{
@@ -32,9 +32,6 @@ async fn through(proxies: &[&Proxy]) -> Client {
     let mut config = Config::from_url(&format!("etcd://{}", members.join(","))).unwrap();
     config.ttl = 60 * SEC;
     built(EtcdEngine::connect(config).await.unwrap())
-}
-fn in_front_of(etcd: &Etcd) -> Proxy {
-    Proxy::start(([127, 0, 0, 1], etcd.client_port(0)).into(), bytes)
 }
 /// What the server knows of contenders.
 fn traces(etcd: &Etcd) -> Vec<String> {

@@ -94,13 +94,11 @@ async fn a_name_has_one_kind() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_kinds_are_never_held_together() {
     let zk = ZooKeeper::start();
-    for dialect in [Dialect::Curator, Dialect::Kazoo] {
+    for dialect in DIALECTS {
         let ends = Instant::now() + Duration::from_secs(tenth(30) as u64);
         let mut tasks = Vec::new();
         for n in 0..4 {
-            let mut config = Config::from_url(&zk.url()).unwrap();
-            (config.ttl, config.dialect) = (10 * SEC, dialect);
-            let (client, name) = (built(ZooKeeperEngine::connect(config).await.unwrap()), format!("{dialect}"));
+            let (client, name) = (speaks(&zk, dialect, 10 * SEC).await, format!("{dialect}"));
             tasks.push(tokio::spawn(async move {
                 let (mut spans, mut refused) = (Vec::new(), 0);
                 while Instant::now() < ends {
