@@ -131,6 +131,10 @@ impl Proxy {
         let is_it = |connection: &&Connection| lock(&connection.words).contains(word);
         open.iter().filter(is_it).for_each(|connection| connection.mute.store(true, SeqCst));
     }
+    /// Nothing that the server says arrives any more over the connections that are open now; what it is told does.
+    pub fn mute_all(&self) {
+        lock(&self.shared.open).iter().for_each(|connection| connection.mute.store(true, SeqCst));
+    }
     /// Everything arrives so much later, in each direction.
     pub fn delay(&self, delay: Duration) {
         self.shared.delay.store(u64::try_from(delay.as_micros()).unwrap_or(u64::MAX), SeqCst);

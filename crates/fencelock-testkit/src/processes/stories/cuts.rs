@@ -1,4 +1,6 @@
-//! Connections are cut while many wait. What was planted to see it go red is another thing on each engine: see its `main.rs`.
+//! Connections are cut while many wait.
+//! Planted to see them go red: a stream of watches that ends, and nobody is told (etcd); what was watched, not watched again over the next
+//! connection (ZooKeeper); a subscription that is not made anew, a hand-over to who does not hear of it (Redis): all stuck.
 use crate::processes::Cuts;
 use crate::processes::{Span, Worker, bar, eventually, full, judge, now, parse, tokens_rise};
 use std::{fs, time::Duration};
