@@ -117,9 +117,9 @@ impl Proxy {
     pub fn calm(&self) {
         *lock(&self.shared.rule) = calm();
     }
-    /// Breaks every connection that is open.
-    pub fn cut(&self) {
-        self.shared.cut();
+    /// Breaks every connection that is open; how many there were.
+    pub fn cut(&self) -> usize {
+        self.shared.cut()
     }
     /// Takes what is sent, on either side, and forwards nothing, until `false`: a half-open connection.
     pub fn silent(&self, silent: bool) {
@@ -130,6 +130,10 @@ impl Proxy {
         let open = lock(&self.shared.open);
         let is_it = |connection: &&Connection| lock(&connection.words).contains(word);
         open.iter().filter(is_it).for_each(|connection| connection.mute.store(true, SeqCst));
+    }
+    /// Nothing that the server says arrives any more over the connections that are open now; what it is told does.
+    pub fn mute_all(&self) {
+        lock(&self.shared.open).iter().for_each(|connection| connection.mute.store(true, SeqCst));
     }
     /// Everything arrives so much later, in each direction.
     pub fn delay(&self, delay: Duration) {
@@ -176,11 +180,13 @@ fn listen(port: u16) -> rustix::io::Result<(TcpListener, SocketAddr)> {
 }
 
 impl Shared {
-    fn cut(&self) {
-        for Connection { client, server, .. } in lock(&self.open).drain(..) {
+    fn cut(&self) -> usize {
+        let open = std::mem::take(&mut *lock(&self.open));
+        for Connection { client, server, .. } in &open {
             let _ = client.shutdown(Shutdown::Both);
             let _ = server.shutdown(Shutdown::Both);
         }
+        open.len()
     }
     fn serve(self: Arc<Self>, client: TcpStream) {
         let Ok(server) = TcpStream::connect(*lock(&self.upstream)) else { return };
