@@ -5,7 +5,7 @@ mod common;
 use common::*;
 use fencelock_conformance::proxy::Trouble;
 use fencelock_core::{Client, Version};
-use fencelock_testkit::Postgres;
+use fencelock_testkit::MariaDb;
 use std::sync::atomic::Ordering::SeqCst;
 
 const TROUBLES: [Trouble; 2] = [Trouble::LoseReply, Trouble::Twice];
@@ -21,7 +21,7 @@ async fn is_free(other: &Client, name: &str, after: fencelock_core::Token) {
 
 #[test]
 fn acquire() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
@@ -46,7 +46,7 @@ fn acquire() {
 /// The first command breaks off, its repeat is granted, given back, and then the first one arrives after all.
 #[test]
 fn an_acquire_that_arrives_after_the_release_of_its_repeat() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
@@ -61,7 +61,7 @@ fn an_acquire_that_arrives_after_the_release_of_its_repeat() {
 /// A claim that broke off and cannot arrive any more: what sweeps it up does not overtake the release of its repeat.
 #[test]
 fn a_release_long_after_a_broken_acquire_finds_its_hold() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let c = client(&url).await;
@@ -82,7 +82,7 @@ fn a_release_long_after_a_broken_acquire_finds_its_hold() {
 /// The same for one who does not wait, and whose repeat was refused.
 #[test]
 fn a_try_that_arrives_after_the_refusal_of_its_repeat() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
@@ -98,7 +98,7 @@ fn a_try_that_arrives_after_the_refusal_of_its_repeat() {
 
 #[test]
 fn a_queued_acquire_its_confirm_and_a_refresh() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
@@ -125,7 +125,7 @@ fn a_queued_acquire_its_confirm_and_a_refresh() {
 
 #[test]
 fn release() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
@@ -151,7 +151,7 @@ fn release() {
 
 #[test]
 fn renew() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
@@ -180,7 +180,7 @@ fn renew() {
 
 #[test]
 fn exchange() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
@@ -218,7 +218,7 @@ fn exchange() {
 
 #[test]
 fn a_cell_s_write() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
@@ -238,7 +238,7 @@ fn a_cell_s_write() {
 
 #[test]
 fn what_was_abandoned_is_taken_back_whatever_arrives_when() {
-    let server = Postgres::start();
+    let server = MariaDb::start();
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);

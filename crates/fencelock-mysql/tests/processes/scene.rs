@@ -2,20 +2,20 @@
 use crate::common::client;
 use fencelock_core::Client;
 use fencelock_testkit::{
-    Folder, Postgres,
+    Folder, MariaDb,
     processes::{self, Worker},
 };
 use std::{path::Path, time::Duration};
 use tokio::runtime::{Builder, Runtime};
 
 pub(crate) struct Scene {
-    pub(crate) server: Postgres,
+    pub(crate) server: MariaDb,
     folder: Folder,
     runtime: Runtime,
     client: Client,
 }
 impl processes::Scene for Scene {
-    const ENGINE: &'static str = "PostgreSQL";
+    const ENGINE: &'static str = "MariaDB";
     const WORKERS: &'static str = "two runtimes";
     const TTL: Duration = Duration::from_millis(2_500);
     const BRIEF: Duration = Duration::from_millis(600);
@@ -23,7 +23,7 @@ impl processes::Scene for Scene {
 
     fn new() -> Self {
         let (server, runtime) =
-            (Postgres::start(), Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+            (MariaDb::start(), Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
         let client = runtime.block_on(client(&server.url()));
         Self { server, folder: Folder::new("processes"), runtime, client }
     }
@@ -44,9 +44,9 @@ impl processes::Scene for Scene {
     /// In µs of the server's clock. What had been sent to prolong it was on the server's side of the connection already: it is done when
     /// nothing works any more.
     fn lease_end(&self, name: &str) -> Option<i64> {
-        let idle = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencelock' AND state = 'active'";
+        let idle = "SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Query' AND info LIKE 'CALL %'";
         processes::eventually("nothing works", Duration::from_secs(10), || self.server.ask(idle) == "0");
-        let end = format!("SELECT fencelock_us(until) FROM fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL");
+        let end = format!("SELECT ends FROM fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL");
         Some(self.server.ask(&end).parse().unwrap_or_else(|_| panic!("nobody holds {name}")))
     }
     fn traces(&self) -> usize {
