@@ -3,6 +3,7 @@
 mod catalogue;
 mod etcd;
 mod memory;
+mod mysql;
 mod postgres;
 mod redis;
 mod sqlite;
@@ -25,6 +26,7 @@ const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &sqlite::Sqlite,
     &redis::Single,
     &postgres::Lease,
+    &mysql::Lease,
     &etcd::One,
     &zookeeper::One(Dialect::Curator),
     &zookeeper::One(Dialect::Kazoo),
