@@ -145,7 +145,7 @@ impl MysqlEngine {
         let call = call.number(micros(request.ttl())).number(not_after).number(request.floor().map_or(0, Token::get));
         let call =
             call.flag(request.wait()).id(self.shared.client).text(&self.shared.identity(request.note()));
-        self.link().run(conn, PATIENCE, &call.end()).await
+        self.link().run(conn, Lane::Calls, PATIENCE, &call.end()).await
     }
     fn granted(&self, request: &Request, number: i64, sent_at: Moment, now: i64) -> Result<Outcome> {
         let token = Token::new(number).ok_or_else(|| self.link().tell("lock", &Fault::Answer))?;
@@ -311,7 +311,7 @@ impl Engine for MysqlEngine {
             let call = call.id(grant.hold).number(grant.token.get()).id(next.hold()).text(letter(claim));
             let call = call.number(claim.take().max(1)).number(micros(next.ttl())).number(not_after);
             let call = call.number(next.floor().map_or(0, Token::get)).text(&self.shared.identity(next.note()));
-            match self.link().run(&conn, PATIENCE, &call.end()).await {
+            match self.link().run(&conn, Lane::Calls, PATIENCE, &call.end()).await {
                 Ok(Reply::Done { number, now }) => return self.granted(next, number, sent_at, now),
                 Ok(Reply::Busy(busy)) => return Ok(Outcome::Busy(busy)),
                 Ok(Reply::Never) => {
@@ -369,7 +369,7 @@ impl Engine for MysqlEngine {
         loop {
             let conn = self.link().soon(std::future::pending()).await.map_err(self.told("release"))?;
             let before = asked.fetch_add(1, Relaxed);
-            match self.link().run(&conn, PATIENCE, &call).await {
+            match self.link().run(&conn, Lane::Calls, PATIENCE, &call).await {
                 Ok(Reply::Done { .. }) => return Ok(Released::Released),
                 // One before may have done it, and its answer was lost.
                 Ok(Reply::Gone { .. }) if before > 0 => return Err(self.link().tell("release", &Fault::Unanswered)),

@@ -36,6 +36,8 @@ const ONE_HOST: Duration = Duration::from_secs(2);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// So many calls of one runtime at once; a server has some 150 connections by default.
 const CALLS: usize = 8;
+/// So many watches of one runtime: each has a connection for as long as it lasts. Whoever finds no room looks by himself.
+const WATCHES: usize = 8;
 /// A connection that was not needed for so long goes, but for the last one.
 const IDLE: Duration = Duration::from_secs(30);
 /// What each session begins with. A pooler may give us one that began otherwise: what matters is said again in each procedure.
@@ -54,6 +56,7 @@ pub(crate) struct Wire {
     calls: Arc<Semaphore>,
     /// Renewals do not stand in line behind calls that meet locked rows.
     renewals: Arc<Semaphore>,
+    watches: Arc<Semaphore>,
     /// One of them broke, or gave no answer: the others lead to the same place.
     broken: AtomicBool,
 }
@@ -116,6 +119,7 @@ impl Drop for Exchange {
 pub(crate) enum Lane {
     Calls,
     Renewals,
+    Watches,
 }
 
 /// Makes connections.
@@ -217,9 +221,9 @@ impl Link {
             let driver = self.driver.clone();
             async move {
                 let session = driver.connect().await?;
-                let (calls, renewals) = (Arc::new(Semaphore::new(CALLS)), Arc::new(Semaphore::new(1)));
+                let [calls, renewals, watches] = [CALLS, 1, WATCHES].map(|many| Arc::new(Semaphore::new(many)));
                 let idle = Mutex::new(vec![(session, BootClock.now())]);
-                Ok(Arc::new(Wire { driver, idle, calls, renewals, broken: AtomicBool::new(false) }))
+                Ok(Arc::new(Wire { driver, idle, calls, renewals, watches, broken: AtomicBool::new(false) }))
             }
         };
         let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
@@ -267,7 +271,11 @@ impl Link {
     /// One packet, and what it answers, all of its results in one.
     pub(crate) async fn rows(&self, conn: &Conn, lane: Lane, limit: Duration, call: &str) -> Result<Vec<Row>, Fault> {
         let began = BootClock.now();
-        let line = if lane == Lane::Calls { conn.calls.clone() } else { conn.renewals.clone() };
+        let line = match lane {
+            Lane::Calls => conn.calls.clone(),
+            Lane::Renewals => conn.renewals.clone(),
+            Lane::Watches => conn.watches.clone(),
+        };
         let permit = timeout(limit, line.acquire_owned()).await;
         let permit = permit.map_err(|_| Fault::Unreached)?.map_err(|_| Fault::Closed)?;
         let left = || limit.saturating_sub(began.until(BootClock.now())).max(Duration::from_millis(10));
@@ -292,14 +300,18 @@ impl Link {
         answer
     }
     /// A procedure on one lock, its answer taken apart; what it tells of the server's clock is kept.
-    pub(crate) async fn run(&self, conn: &Conn, limit: Duration, call: &str) -> Result<Reply, Fault> {
+    pub(crate) async fn run(&self, conn: &Conn, lane: Lane, limit: Duration, call: &str) -> Result<Reply, Fault> {
         let sent = BootClock.now();
-        let rows = self.rows(conn, Lane::Calls, limit, call).await?;
+        let rows = self.rows(conn, lane, limit, call).await?;
         let row = rows.first().ok_or(Fault::Answer)?;
-        if let Some(now) = clock(row) {
+        if let Some(now) = clock(row).filter(|_| lane == Lane::Calls) {
             self.time.seen(sent, BootClock.now(), now);
         }
         reply(row).ok_or(Fault::Answer)
+    }
+    /// There is room for one more watch now.
+    pub(crate) fn may_watch(&self, conn: &Conn) -> bool {
+        conn.watches.available_permits() > 0
     }
     pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> Error {
         fault.tell(operation, &self.endpoint)

@@ -93,23 +93,23 @@ impl Shared {
     pub(crate) fn freed(&self, name: &Name) {
         self.waits().places.values().filter(|place| place.name == *name).for_each(|place| place.wake.notify_one());
     }
-    /// Says that this client lives.
-    pub(crate) async fn beat(&self, limit: Duration) -> Result<(), Fault> {
-        let call = Call::new("beat").id(self.client).end();
-        let conn = self.link.here().await?;
-        self.link.rows(&conn, Lane::Calls, limit, &call).await.map(drop)
-    }
-    pub(crate) fn somebody_waits(&self) -> bool {
-        !self.waits().places.is_empty()
-    }
-
     /// A queued attempt's look.
     pub(crate) async fn refresh(&self, request: &Request) -> Result<(Reply, Moment), Fault> {
         let conn = self.link.here().await?;
         let call = Call::new("refresh").text(&self.space).text(request.name().as_str());
-        let call = call.id(request.hold()).number(micros(request.ttl())).end();
+        let call = call.id(request.hold()).number(micros(request.ttl())).id(self.client).end();
         let sent_at = BootClock.now();
-        Ok((self.link.run(&conn, PATIENCE, &call).await?, sent_at))
+        Ok((self.link.run(&conn, Lane::Calls, PATIENCE, &call).await?, sent_at))
+    }
+    /// A queued attempt's look that goes on at the server, for so long and with so much in between. `None`: there is no room for it.
+    pub(crate) async fn watch(&self, request: &Request, most: Duration, pause: Duration) -> Result<Option<Reply>, Fault> {
+        let conn = self.link.here().await?;
+        if !self.link.may_watch(&conn) {
+            return Ok(None);
+        }
+        let call = Call::new("watch").text(&self.space).text(request.name().as_str()).id(request.hold());
+        let call = call.id(self.client).number(micros(most)).number(micros(pause)).end();
+        self.link.run(&conn, Lane::Watches, PATIENCE, &call).await.map(Some)
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
@@ -120,7 +120,7 @@ impl Shared {
         loop {
             let conn = self.link.here().await?;
             let left = BootClock.now().until(limit).max(Duration::from_millis(10));
-            match self.link.run(&conn, left, &call).await {
+            match self.link.run(&conn, Lane::Calls, left, &call).await {
                 Ok(Reply::Locked) if BootClock.now() < limit => {}
                 Ok(Reply::Locked) => return Err(Fault::Locked),
                 Err(fault) if fault.is_conflict() && BootClock.now() < limit => {}

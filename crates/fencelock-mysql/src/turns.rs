@@ -5,19 +5,32 @@ use crate::{
     wire::reply::Reply,
 };
 use fencelock_core::{BootClock, Busy, Claim, Clock, Grant, Lease, Moment, Request, Token};
-use std::{sync::Arc, time::Duration};
+use std::{
+    future::{Future, pending},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
 use tokio::{sync::oneshot, time::sleep};
 
-/// Nothing tells that a turn has come. Whoever is the first looks so often, and not so often any more when that has been going on for
-/// [`EAGER`]; everybody else looks when it may be near, but at least and at most this often.
+/// Nothing tells that a turn has come. Those who are near it have the server look for them, in one call of so long ...
+const WATCH: Duration = Duration::from_millis(900);
+/// ... with so much in between for the first, and so much when he has been that for longer than [`EAGER`]; the next ones not so often.
+const BETWEEN: Duration = Duration::from_millis(4);
+const BETWEEN_LATER: Duration = Duration::from_millis(25);
+const NEAR: u32 = 2;
+/// Where there is no room for that the first looks so often by himself; everybody else looks when his turn may be near, but at least and
+/// at most this often.
 const FIRST: u64 = 40;
 const FIRST_LATER: u64 = 250;
 const EAGER: Duration = Duration::from_secs(5);
+const SOON: Duration = Duration::from_millis(20);
 const LOOK: u64 = 1_000;
-/// A client that waits says so often that it lives.
-const BEAT: Duration = Duration::from_secs(1);
 /// Those who wait for a lease to end look one after the other.
 const APART: Duration = Duration::from_millis(60);
+
+/// A look that the server does.
+type Watch = Pin<Box<dyn Future<Output = Result<Option<Reply>, Fault>> + Send>>;
 
 /// How a wait ended.
 pub(crate) enum Turned {
@@ -40,13 +53,46 @@ pub(crate) async fn wait(
 ) {
     let (mut pause, mut locked, mut pace) = (Duration::from_millis(10), 1, Pace::new(BootClock.now()));
     let mut next = pace.nap(BootClock.now(), busy.ahead, rest);
+    // It goes on while this one looks by himself.
+    let (mut watch, mut may_watch) = (None::<Watch>, true);
     let end = loop {
-        tokio::select! {
+        if watch.is_none() && may_watch {
+            watch = pace.watch(BootClock.now(), busy.ahead).map(|pause| {
+                let (shared, request) = (shared.clone(), request.clone());
+                Box::pin(async move { shared.watch(&request, WATCH, pause).await }) as Watch
+            });
+        }
+        let alone = watch.is_none();
+        let watching = async {
+            match watch.as_mut() {
+                Some(watch) => watch.await,
+                None => pending().await,
+            }
+        };
+        let seen = tokio::select! {
             biased;
             () = request.stopped() => break Turned::Stopped(busy),
             () = reply.closed() => return,
-            () = expected.wake.notified() => {}
-            () = sleep(next) => {}
+            () = expected.wake.notified() => None,
+            seen = watching => Some(seen),
+            () = sleep(next), if alone => None,
+        };
+        if let Some(seen) = seen {
+            watch = None;
+            match seen {
+                Ok(Some(Reply::Turn)) => {}
+                Ok(Some(Reply::Queued { busy: now, rest })) => {
+                    next = pace.nap(BootClock.now(), now.ahead, rest);
+                    request.queued(now.clone());
+                    busy = now;
+                    continue;
+                }
+                // Until the next look of his own.
+                _ => {
+                    may_watch = false;
+                    continue;
+                }
+            }
         }
         let answer = tokio::select! {
             biased;
@@ -69,16 +115,19 @@ pub(crate) async fn wait(
             Ok((Reply::Queued { busy: now, rest }, _)) => {
                 next = pace.nap(BootClock.now(), now.ahead, rest);
                 pause = Duration::from_millis(10);
+                may_watch = true;
                 request.queued(now.clone());
                 busy = now;
             }
             Ok((Reply::Locked, _)) => {
+                may_watch = false;
                 next = after_locked(locked);
                 locked += 1;
             }
             Ok((Reply::Gone { .. }, _)) => break Turned::Displaced,
             Ok(_) => break Turned::Failed(Fault::Answer),
             Err(fault) if shared.link.tell("lock", &fault).is_temporary() => {
+                may_watch = false;
                 next = pause + Duration::from_millis(fastrand::u64(0..10));
                 pause = (pause * 2).min(Duration::from_millis(250));
             }
@@ -92,6 +141,7 @@ pub(crate) fn granted(request: &Request, token: Token, sent_at: Moment, now: i64
     let (name, hold, claim, ttl) = (request.name().clone(), request.hold(), request.claim(), request.ttl());
     Grant { name, claim, hold, token, ttl, lease: Lease::Own { sent_at }, server_micros: now, place: None }
 }
+
 /// When to look.
 pub(crate) struct Pace {
     /// The first since then.
@@ -125,23 +175,21 @@ impl Pace {
             // Nobody has gone for longer than that: they take longer.
             let each = self.each.max(self.changed.until(now));
             let most = Duration::from_millis(fastrand::u64(LOOK..LOOK * 5 / 4));
-            (each * ahead.min(100) * 3 / 4).clamp(Duration::from_millis(FIRST), most)
+            (each * ahead.min(100) * 3 / 4).clamp(SOON, most)
         };
         rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
+    }
+    /// How often the server shall look for one who is near.
+    fn watch(&self, now: Moment, ahead: Option<u32>) -> Option<Duration> {
+        let ahead = ahead.unwrap_or(0);
+        let eager = self.first.is_none_or(|first| first.until(now) < EAGER);
+        (ahead <= NEAR).then_some(if eager { BETWEEN } else { BETWEEN_LATER } * (1 + ahead))
     }
 }
 /// Until the next try, after a row was locked so many times (SAFETY E2): mostly by another one's short statement.
 pub(crate) fn after_locked(times: u32) -> Duration {
     let most = 2_000_u64 << times.min(6);
     Duration::from_micros(fastrand::u64(most / 2..most).min(100_000))
-}
-
-/// Says that this client lives, for as long as anybody of it waits: a client that does not is passed.
-pub(crate) async fn beat(shared: Arc<Shared>) {
-    let began = BootClock.now();
-    // The next one follows soon.
-    let _ = shared.beat(BEAT).await;
-    sleep(BEAT.saturating_sub(began.until(BootClock.now()))).await;
 }
 
 #[cfg(test)]

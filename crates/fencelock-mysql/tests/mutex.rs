@@ -163,7 +163,7 @@ async fn many_that_come_first() {
         assert_eq!(server.ask("SELECT COUNT(*) FROM fencelock_meta"), "2", "{round}");
         server.ask("DELETE FROM fencelock_meta; DROP TABLE fencelock_write; DROP PROCEDURE fencelock_acquire");
     }
-    client(&server.url()).await.mutex("x").lock().await.unwrap();
+    client(&server.url()).await.mutex("x").lock().await.unwrap().release().await.unwrap();
 }
 /// What cannot be used is told at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,6 +10,8 @@ pub(crate) enum Reply {
     Done { number: i64, now: i64 },
     /// In the queue; something ends by itself after so long.
     Queued { busy: Busy, rest: Option<Duration> },
+    /// A waiter's turn may have come.
+    Turn,
     /// Somebody else has it.
     Busy(Busy),
     /// It is a live lock of this kind.
@@ -30,6 +32,7 @@ pub(crate) fn reply(row: &Row) -> Option<Reply> {
     Some(match field.text("code")? {
         "done" => Reply::Done { number: field.number("number").unwrap_or(0), now: field.number("now").unwrap_or(0) },
         "queued" => Reply::Queued { busy: field.busy(), rest: field.number("rest").map(micros) },
+        "turn" => Reply::Turn,
         "busy" => Reply::Busy(field.busy()),
         "kind" => Reply::OtherKind(field.text("kind")?.parse().ok()?),
         "size" => Reply::OtherSize(u32::try_from(field.number("size")?).ok()?),
