@@ -3,6 +3,7 @@
 mod catalogue;
 mod etcd;
 mod memory;
+mod mysql;
 mod postgres;
 mod redis;
 mod sqlite;
@@ -27,6 +28,7 @@ const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &postgres::Lease::AsItComes,
     &postgres::Lease::Serializable,
     &postgres::Lease::Pooled,
+    &mysql::Lease,
     &etcd::One,
     &zookeeper::One(Dialect::Curator),
     &zookeeper::One(Dialect::Kazoo),
