@@ -1,5 +1,6 @@
 //! What a `postgres:` URL says.
 use fencelock_core::{Error, ErrorKind, Result, url::Url};
+use fencelock_sql::keys::{self, Key};
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -7,7 +8,8 @@ use std::{
 };
 
 /// The keys of a URL.
-const KEYS: [&str; 9] = ["ca", "cert", "key", "listen", "namespace", "retention", "schema", "sslmode", "ttl"];
+const KEYS: [&str; 11] =
+    ["ca", "cert", "key", "keys", "listen", "namespace", "retention", "schema", "sslmode", "strategy", "ttl"];
 /// The shortest ttl.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
 /// The longest.
@@ -31,6 +33,10 @@ pub struct Config {
     pub database: String,
     /// Where our tables lie; `None`: the first schema of this user's search path.
     pub schema: Option<String>,
+    /// What a lock is there.
+    pub strategy: Strategy,
+    /// The numbers of advisory locks, of [`Strategy::Session`].
+    pub keys: Keys,
     /// Where those who wait listen for word that their turn has come.
     pub listen: Listen,
     /// Separates the names of applications that share a database.
@@ -39,6 +45,58 @@ pub struct Config {
     pub ttl: Duration,
     /// How long the record of a lock that nobody uses is kept. Its tokens go on rising afterwards.
     pub retention: Duration,
+}
+/// What a lock is in the database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// A record with an end, which its holder puts off.
+    #[default]
+    Lease,
+    /// An advisory lock, which lives with a session of the server.
+    Session,
+}
+/// How a name becomes the number of an advisory lock: whoever uses the same contends for the same lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// Ours: 64 bits of a hash.
+    #[default]
+    Fencelock,
+    /// As `PgAdvisoryLock::new(name)` of sqlx.
+    Sqlx,
+    /// As `PostgresAdvisoryLockKey(name, allowHashing: true)` of madelson's DistributedLock.
+    Madelson,
+    /// As `with_advisory_lock(name)` of the Ruby gem.
+    WithAdvisoryLock,
+    /// The name is the number: `42`, or `1,2` for one of two.
+    Raw,
+}
+impl Keys {
+    /// Of a name that [`check`](Self::check) has let through.
+    pub(crate) fn of(self, space: &str, name: &str) -> Key {
+        match self {
+            // No name has a NUL: it is one number for each of both.
+            Self::Fencelock if !space.is_empty() => keys::fencelock(&format!("{space}\0{name}")),
+            Self::Fencelock => keys::fencelock(name),
+            Self::Sqlx => keys::sqlx(name),
+            Self::Madelson => keys::madelson(name),
+            Self::WithAdvisoryLock => keys::with_advisory_lock(name, 0),
+            Self::Raw => raw(name).unwrap_or(Key::Int8(0)),
+        }
+    }
+    /// It can be a number.
+    pub(crate) fn check(self, name: &str) -> Result<()> {
+        if self != Self::Raw || raw(name).is_some() {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::InvalidName, "lock", "keys=raw takes names that are numbers");
+        Err(error.with("name", name).hint("write 42, or 1,2 for the key of two"))
+    }
+}
+fn raw(name: &str) -> Option<Key> {
+    match name.split_once(',') {
+        None => name.parse().ok().map(Key::Int8),
+        Some((first, second)) => Some(Key::Int4s(first.parse().ok()?, second.parse().ok()?)),
+    }
 }
 /// Where those who wait listen. Through a pooler of transactions nobody can: that is noticed, and they look by themselves.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +129,8 @@ impl Config {
             user,
             password: None,
             schema: None,
+            strategy: Strategy::Lease,
+            keys: Keys::Fencelock,
             listen: Listen::Here,
             namespace: String::new(),
             ttl: Duration::from_secs(30),
@@ -98,6 +158,25 @@ impl Config {
             path => path.clone_into(&mut config.database),
         }
         config.schema = url.take("schema");
+        config.strategy = match url.take("strategy").as_deref() {
+            None | Some("lease") => Strategy::Lease,
+            Some("session") => Strategy::Session,
+            Some(other) => {
+                let error = invalid(format!("strategy={other} is not known"));
+                return Err(error.hint("write strategy=lease or strategy=session"));
+            }
+        };
+        config.keys = match url.take("keys").as_deref() {
+            None | Some("fencelock") => Keys::Fencelock,
+            Some("sqlx") => Keys::Sqlx,
+            Some("madelson") => Keys::Madelson,
+            Some("with_advisory_lock") => Keys::WithAdvisoryLock,
+            Some("raw") => Keys::Raw,
+            Some(other) => {
+                let error = invalid(format!("keys={other} is not known"));
+                return Err(error.hint("write keys=fencelock, sqlx, madelson, with_advisory_lock or raw"));
+            }
+        };
         config.listen = match url.take("listen").as_deref() {
             None | Some("on") => Listen::Here,
             Some("off") => Listen::Off,
@@ -151,6 +230,11 @@ impl Config {
         {
             return Err(invalid("listen= in the URL of listen=".into()).hint("write it once"));
         }
+        if self.keys != Keys::Fencelock && (self.strategy != Strategy::Session || !self.namespace.is_empty()) {
+            let error =
+                invalid("keys that are shared with others are those of advisory locks, without a namespace".into());
+            return Err(error.hint("write strategy=session, and no namespace"));
+        }
         if self.namespace.len() > 512 {
             return Err(invalid("the namespace is too long".into()).hint("use at most 512 bytes"));
         }
@@ -185,6 +269,16 @@ impl Config {
         };
         if let Some(schema) = &self.schema {
             add("schema", schema);
+        }
+        if self.strategy == Strategy::Session {
+            add("strategy", "session");
+        }
+        match self.keys {
+            Keys::Fencelock => {}
+            Keys::Sqlx => add("keys", "sqlx"),
+            Keys::Madelson => add("keys", "madelson"),
+            Keys::WithAdvisoryLock => add("keys", "with_advisory_lock"),
+            Keys::Raw => add("keys", "raw"),
         }
         match (&self.listen, &elsewhere) {
             (Listen::Off, _) => add("listen", "off"),
@@ -251,6 +345,7 @@ mod tests {
             "postgres://u@h/d?schema=s",
             "postgres://u@h?sslmode=verify-full&ca=%2Fa&cert=%2Fb&key=%2Fc",
             "postgres://u@h?listen=off",
+            "postgres://u@h?strategy=session&keys=with_advisory_lock",
             "postgres://u@pooler/d?listen=postgres%3A%2F%2Fu%40db%3A5432%2Fd",
         ] {
             let config = Config::from_url(text).unwrap();
@@ -271,6 +366,9 @@ mod tests {
             ("postgres://u@h?sslmode=require&cert=/x", "belong together"),
             ("postgres://u@h?schema=", "1 to 63 bytes"),
             ("postgres://u@h?listen=no", "listen"),
+            ("postgres://u@h?strategy=row", "strategy=session"),
+            ("postgres://u@h?strategy=session&keys=mine", "madelson"),
+            ("postgres://u@h?keys=sqlx", "strategy=session"),
             ("postgres://u@h?listen=postgres%3A%2F%2Fu%40h%3Flisten%3Doff", "write it once"),
             ("http://h", "is not this engine's"),
         ] {

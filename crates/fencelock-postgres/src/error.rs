@@ -22,6 +22,10 @@ pub(crate) enum Fault {
     Answer,
     /// The same, and what it was.
     Odd(String),
+    /// Sessions of the server are not ours alone.
+    Pooled,
+    /// Somebody has the lock who minds other rules: which.
+    Layout(String),
     /// What is there cannot be used.
     Unusable { what: String, hint: &'static str },
 }
@@ -104,6 +108,16 @@ impl Fault {
                 .hint("look for it in pg_stat_activity: it may be idle in transaction"),
             Self::Answer => new(ErrorKind::Protocol, "the server answered what no function of this version answers")
                 .hint("look whether another version has made the tables"),
+            Self::Pooled => Error::new(
+                ErrorKind::Unsupported,
+                operation,
+                "a pooler of transactions is in between: sessions are not ours",
+            )
+            .with("postgres", endpoint)
+            .hint("connect past it, or take strategy=lease"),
+            Self::Layout(other) => new(ErrorKind::LayoutMismatch, "the lock is held by another strategy")
+                .with("strategy", other)
+                .hint("use one strategy, and the same keys, for a name everywhere"),
             Self::Odd(what) => Self::Answer.tell(operation, endpoint).with("answer", what),
             Self::Unusable { what, hint } => new(ErrorKind::InvalidConfig, what).hint(*hint),
             Self::Connect(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {

@@ -8,10 +8,12 @@ mod list;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod raw;
+mod session;
 mod shared;
 mod tls;
 mod turns;
 mod wire;
 
-pub use config::{Config, Listen, Tls};
+pub use config::{Config, Keys, Listen, Strategy, Tls};
 pub use engine::PostgresEngine;
+pub use session::{PostgresSessionEngine, connect};

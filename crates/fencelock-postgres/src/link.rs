@@ -273,6 +273,12 @@ impl Link {
         }
     }
 
+    /// A connection that is nobody else's, and what it hears by itself: the end of that is the connection's.
+    pub(crate) async fn dedicated(&self) -> Result<(Client, UnboundedReceiver<String>), Fault> {
+        let (told, heard) = unbounded_channel();
+        Ok((self.driver.connect(Some(told)).await?, heard))
+    }
+
     pub(crate) fn call(&self, function: &str) -> Call {
         let (prefix, schema) = self.place.get().map_or(("", ""), |place| (place.prefix, place.schema.as_str()));
         Call::new(prefix, schema, function)
@@ -411,7 +417,7 @@ impl Ears {
         Ok(row.get(0).and_then(|pid| pid.parse().ok()) == Some(self.pid) && row.get(1) == Some("t"))
     }
 }
-fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
+pub(crate) fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
     let row = |message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
@@ -426,7 +432,7 @@ impl std::fmt::Debug for Link {
 
 /// What comes within `limit` of the time in which this process ran: one that was stopped, or a machine that stood still, has not
 /// waited meanwhile, and reads what has come before it gives up.
-async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
     const NAPS: u32 = 8;
     let mut answer = pin!(answer);
     for _ in 0..NAPS {

@@ -5,7 +5,7 @@ use crate::{
     shared::{Expected, Shared},
     wire::reply::Reply,
 };
-use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, HoldId, Lease, Moment, Name, Request, Token};
+use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, HoldId, Kind, Lease, Moment, Name, Request, Token};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -35,6 +35,7 @@ pub(crate) enum Turned {
     /// What was known of those in the way.
     Stopped(Busy),
     Displaced,
+    OtherKind(Kind),
     Failed(Fault),
 }
 

@@ -50,7 +50,7 @@ pub mod mysql {
 /// PostgreSQL.
 #[cfg(feature = "postgres")]
 pub mod postgres {
-    pub use fencelock_postgres::{Config, PostgresEngine, Tls};
+    pub use fencelock_postgres::{Config, Keys, Listen, PostgresEngine, PostgresSessionEngine, Strategy, Tls};
 }
 
 /// Redis.
@@ -115,7 +115,7 @@ pub async fn connect(url: &str) -> Result<Client> {
         #[cfg(feature = "mysql")]
         "mysql" | "mariadb" => Arc::new(fencelock_mysql::MysqlEngine::from_url(url).await?),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Arc::new(fencelock_postgres::PostgresEngine::from_url(url).await?),
+        "postgres" | "postgresql" => fencelock_postgres::connect(fencelock_postgres::Config::from_url(url)?).await?,
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Arc::new(fencelock_redis::RedisEngine::from_url(url).await?),
         #[cfg(feature = "etcd")]

@@ -28,6 +28,7 @@ const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &postgres::Lease::AsItComes,
     &postgres::Lease::Serializable,
     &postgres::Lease::Pooled,
+    &postgres::Lease::Session,
     &mysql::Lease,
     &etcd::One,
     &zookeeper::One(Dialect::Curator),

@@ -1,10 +1,5 @@
 -- What the functions have in common.
 
-CREATE TYPE {s}.fencelock_reply AS (
-  code text, number bigint, now bigint, ahead bigint, rest bigint,
-  hold uuid, claim text, take bigint, size bigint, token bigint, who text, held bigint
-);
-
 CREATE FUNCTION {s}.fencelock_us(timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM $1) * 1000000)::bigint $$;
 
@@ -68,7 +63,7 @@ DECLARE
   held bigint := 0;
   w record;
 BEGIN
-  IF l.hold IS NOT NULL AND l.until > t THEN
+  IF l.hold IS NOT NULL AND l.until > t OR l.key IS NOT NULL AND {s}.fencelock_borne(l) THEN
     RETURN false;
   END IF;
   IF l.kind IN ('rw_lock', 'semaphore') THEN
@@ -105,6 +100,7 @@ $f$;
 -- Somebody has it or wants it as what it is, so it cannot become anything else (SAFETY K1).
 CREATE FUNCTION {s}.fencelock_lives(l {s}.fencelock_lock, t timestamptz, settled boolean) RETURNS boolean LANGUAGE sql AS $f$
   SELECT l.hold IS NOT NULL AND l.until > t
+    OR l.key IS NOT NULL AND {s}.fencelock_borne(l)
     OR EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name AND (settled OR h.until > t))
     OR EXISTS (SELECT FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
       WHERE q.space = l.space AND q.name = l.name AND {s}.fencelock_hears(c.until, t))
@@ -132,6 +128,10 @@ BEGIN
     r.who := l.who;
     r.held := r.now - {s}.fencelock_us(l.since);
     r.rest := {s}.fencelock_us(l.until) - r.now;
+  ELSIF l.key IS NOT NULL THEN
+    SELECT b.hold, b.claim, b.take, b.token, b.who, b.held, b.rest
+      INTO r.hold, r.claim, r.take, r.token, r.who, r.held, r.rest
+      FROM {s}.fencelock_bearers(l, t) b WHERE b.code = 'holder' LIMIT 1;
   ELSIF l.kind IN ('rw_lock', 'semaphore') THEN
     SELECT * INTO h FROM {s}.fencelock_holder o
       WHERE o.space = l.space AND o.name = l.name AND o.until > t ORDER BY o.until LIMIT 1;
@@ -195,11 +195,11 @@ BEGIN
   END IF;
   r.number := greatest(l.fence + 1, r.now, p_floor + 1);
   IF p_claim IN ('m', 'w') THEN
-    UPDATE {s}.fencelock_lock o SET kind = p_kind, fence = r.number, hold = p_hold, ttl = p_ttl, who = p_who,
+    UPDATE {s}.fencelock_lock o SET kind = p_kind, fence = r.number, hold = p_hold, ttl = p_ttl, who = p_who, key = NULL,
         until = t + {s}.fencelock_span(p_ttl), since = t
       WHERE o.space = l.space AND o.name = l.name;
   ELSE
-    UPDATE {s}.fencelock_lock o SET kind = p_kind, size = nullif(p_size, 0), fence = r.number, hold = NULL
+    UPDATE {s}.fencelock_lock o SET kind = p_kind, size = nullif(p_size, 0), fence = r.number, hold = NULL, key = NULL
       WHERE o.space = l.space AND o.name = l.name;
     INSERT INTO {s}.fencelock_holder VALUES
       (l.space, l.name, p_hold, p_claim, p_take, r.number, p_ttl, t + {s}.fencelock_span(p_ttl), t, p_who);

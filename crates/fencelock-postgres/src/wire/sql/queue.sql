@@ -7,6 +7,11 @@ DECLARE
   r {s}.fencelock_reply;
 BEGIN
   r.now := {s}.fencelock_us(t);
+  IF l.key IS NOT NULL AND {s}.fencelock_borne(l) THEN
+    r.code := 'layout';
+    r.who := 'session';
+    RETURN r;
+  END IF;
   IF l.kind = p_kind AND p_size > 0 AND l.size <> p_size THEN
     r.code := 'size';
     r.size := l.size;
