@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::{
     fmt,
     io::{BufRead, BufReader, Write},
+    path::PathBuf,
     process::{Child, ChildStdin, Command, ExitCode, Stdio},
     sync::{
         Arc,
@@ -152,8 +153,17 @@ impl Peer {
         self.runs_out.store(true, SeqCst);
         match &mut self.body {
             Body::Process { child, .. } => {
+                // *Invariant:* from this moment on nothing of him works, and what he held is still his: an engine that frees it with his
+                // last socket may have given it to somebody else before we hear that he is gone.
+                signal(child, Signal::STOP);
+                let deadline = BootClock.now() + Duration::from_secs(10);
+                while !stands_still(child.id()) && BootClock.now() < deadline {
+                    tokio::task::yield_now().await;
+                }
+                let at = BootClock.now().as_nanos();
                 signal(child, Signal::KILL);
                 let _ = child.wait();
+                return at;
             }
             Body::Task { task, cut, .. } => {
                 let Some(cut) = cut else { panic!("this family's clients cannot be cut off: the case needs Crash") };
@@ -272,4 +282,12 @@ pub(crate) fn worker(families: &[&'static dyn Family]) -> Option<ExitCode> {
         tokio::spawn((role.run)(context)).await
     });
     Some(if done.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(101) })
+}
+/// All threads of a process are stopped, or it is gone.
+fn stands_still(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let state = |path: PathBuf| std::fs::read_to_string(path.join("stat")).unwrap_or_default();
+    // After the name, which may hold anything but ends with the last of these.
+    let stopped = |stat: &str| stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 't', 'Z', 'X']));
+    threads.map(|thread| state(thread.path())).all(|stat| stopped(&stat))
 }

@@ -171,8 +171,8 @@ impl Namespaces for Store {
 impl Sessions for Store {
     async fn end(&self) {
         // The latest first: nobody who waits gets a lock by a session that is ended next.
-        let bearers = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%fencelock_%' OR query LIKE '%idle_session_timeout%' \
-                       AND pid <> pg_backend_pid() ORDER BY backend_start DESC";
+        let bearers = "SELECT pid FROM pg_stat_activity WHERE application_name = 'fencelock' \
+                       AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory') ORDER BY backend_start DESC";
         self.server.ask(&format!("SELECT pg_terminate_backend(pid) FROM ({bearers}) AS them"));
     }
 }

@@ -53,14 +53,20 @@ CREATE FUNCTION {s}.fencelock_borne(l {s}.fencelock_lock) RETURNS boolean LANGUA
   SELECT l.key IS NOT NULL AND EXISTS (SELECT FROM {s}.fencelock_locks(l.key, l.pair))
 $f$;
 
+-- How long until the server ends this process, if it goes on saying nothing; all of the ttl where this role may not see that.
+CREATE FUNCTION {s}.fencelock_rest(p_pid integer, p_ttl bigint, t timestamptz) RETURNS bigint LANGUAGE sql AS $f$
+  SELECT greatest(p_ttl - ({s}.fencelock_us(t) - {s}.fencelock_us(coalesce(
+    (SELECT a.state_change FROM pg_stat_get_activity(p_pid) a WHERE a.state = 'idle'), t))), 0)
+$f$;
+
 -- Those who hold, as they were written; then those who wait, in their order.
 CREATE FUNCTION {s}.fencelock_bearers(l {s}.fencelock_lock, t timestamptz) RETURNS SETOF {s}.fencelock_reply LANGUAGE sql AS $f$
-  SELECT 'holder', NULL::bigint, {s}.fencelock_us(t), NULL::bigint, coalesce(l.ttl, 0), l.hold,
+  SELECT 'holder', NULL::bigint, {s}.fencelock_us(t), NULL::bigint, {s}.fencelock_rest(l.pid, coalesce(l.ttl, 0), t), l.hold,
       CASE l.kind WHEN 'rw_lock' THEN 'w' ELSE 'm' END, 1::bigint, NULL::bigint, l.fence, l.who,
       {s}.fencelock_us(t) - {s}.fencelock_us(l.since)
     FROM {s}.fencelock_locks(l.key, l.pair) k WHERE k.granted AND NOT k.shared AND k.pid = l.pid AND l.hold IS NOT NULL
   UNION ALL
-  SELECT 'holder', NULL, {s}.fencelock_us(t), NULL, b.ttl, b.hold, b.claim, 1, NULL, b.token, b.who,
+  SELECT 'holder', NULL, {s}.fencelock_us(t), NULL, {s}.fencelock_rest(b.pid, b.ttl, t), b.hold, b.claim, 1, NULL, b.token, b.who,
       {s}.fencelock_us(t) - {s}.fencelock_us(b.since)
     FROM {s}.fencelock_bearer b
     WHERE b.space = l.space AND b.name = l.name AND b.token IS NOT NULL
