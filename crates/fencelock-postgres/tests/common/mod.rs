@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs, missing_debug_implementations, reason = "a test fails where it unwraps")]
 use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::Client;
-use fencelock_postgres::{Config, PostgresEngine};
+use fencelock_postgres::Config;
 use fencelock_testkit::Postgres;
 use std::{
     io::{BufRead, BufReader, Write},
@@ -67,7 +67,7 @@ pub async fn client(url: &str) -> Client {
     client_with(Config::from_url(url).unwrap()).await
 }
 pub async fn client_with(config: Config) -> Client {
-    Client::builder(Arc::new(PostgresEngine::connect(config).await.unwrap())).build().unwrap()
+    Client::builder(fencelock_postgres::connect(config).await.unwrap()).build().unwrap()
 }
 /// Somebody at a terminal, in a transaction of their own.
 pub struct Session {

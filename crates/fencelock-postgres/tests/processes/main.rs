@@ -9,7 +9,7 @@ mod worker;
 use fencelock_testkit::processes::{
     stories::{
         at_the_release, cancels, downgrades, exclusion, head_waiter, holder, order, permits, readers_and_writers,
-        starvation, stopped_holder, weights,
+        starvation, stopped_head_waiter, stopped_holder, weights,
     },
     trials,
 };
@@ -20,18 +20,30 @@ fn main() {
     if words.get(1).is_some_and(|word| word == "worker") {
         return worker::main(words[2..].to_vec());
     }
+    type Leases = Scene<false>;
+    type Sessions = Scene<true>;
     trials(&[
-        ("exclusion_between_12_processes", exclusion::<Scene>),
-        ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene>),
-        ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene>),
-        ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene>),
-        ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene>),
-        ("cancelled_waits_leave_nothing", cancels::<Scene>),
-        ("no_writer_beside_anybody", readers_and_writers::<Scene>),
-        ("a_downgrade_lets_no_writer_in", downgrades::<Scene>),
-        ("never_more_than_there_are_permits", permits::<Scene>),
-        ("large_requests_do_not_starve", weights::<Scene>),
-        ("nobody_starves", starvation::<Scene>),
-        ("first_come_first_served", order::<Scene>),
+        ("exclusion_between_12_processes", exclusion::<Leases>),
+        ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Leases>),
+        ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Leases>),
+        ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Leases>),
+        ("a_stopped_head_waiter_is_passed", stopped_head_waiter::<Leases>),
+        ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Leases>),
+        ("cancelled_waits_leave_nothing", cancels::<Leases>),
+        ("no_writer_beside_anybody", readers_and_writers::<Leases>),
+        ("a_downgrade_lets_no_writer_in", downgrades::<Leases>),
+        ("never_more_than_there_are_permits", permits::<Leases>),
+        ("large_requests_do_not_starve", weights::<Leases>),
+        ("nobody_starves", starvation::<Leases>),
+        ("first_come_first_served", order::<Leases>),
+        ("sessions_exclusion_between_12_processes", exclusion::<Sessions>),
+        ("sessions_a_killed_head_waiter_holds_up_nobody", head_waiter::<Sessions>),
+        ("sessions_a_stopped_holder_is_replaced_and_told", stopped_holder::<Sessions>),
+        ("sessions_a_stopped_head_waiter_is_passed", stopped_head_waiter::<Sessions>),
+        ("sessions_cancelled_waits_leave_nothing", cancels::<Sessions>),
+        ("sessions_no_writer_beside_anybody", readers_and_writers::<Sessions>),
+        ("sessions_a_downgrade_lets_no_writer_in", downgrades::<Sessions>),
+        ("sessions_nobody_starves", starvation::<Sessions>),
+        ("sessions_first_come_first_served", order::<Sessions>),
     ]);
 }

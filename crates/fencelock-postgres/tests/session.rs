@@ -1,0 +1,241 @@
+//! Locks that live with a session of the server: how soon they are free, what ends a session, who may have them, and the advisory locks of
+//! other libraries.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::within;
+use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_postgres::{Config, Keys, PostgresEngine, PostgresSessionEngine, Strategy};
+use fencelock_testkit::{
+    PgBouncer, Postgres,
+    processes::{bar, tenth},
+};
+use std::time::Instant;
+
+fn config(server: &Postgres) -> Config {
+    let mut config = Config::from_url(&server.url()).unwrap();
+    config.strategy = Strategy::Session;
+    config
+}
+async fn sessions(server: &Postgres) -> Client {
+    client_with(config(server)).await
+}
+/// How many advisory locks are held, or waited for.
+fn locks(server: &Postgres) -> String {
+    server.ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
+}
+
+/// A session that is killed tells its holder, and the next one is in. (Red: the end of a connection that nobody listens for.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_killed() {
+    let server = Postgres::start();
+    let (a, b) = (sessions(&server).await, sessions(&server).await);
+    let (mut told, mut next) = (Vec::new(), Vec::new());
+    for n in 0..tenth(100) {
+        let name = format!("x{n}");
+        let held = a.mutex(&name).ttl(60 * SEC).lock().await.unwrap();
+        let wait = tokio::spawn(b.mutex(&name).lock());
+        queued(&b, &name, 1).await;
+        let kill = format!("SELECT pg_terminate_backend(pid) FROM fencelock_lock WHERE name = '{name}'");
+        server.ask(&kill);
+        let began = Instant::now();
+        assert_eq!(soon(held.lost()).await, LossReason::SessionEnded);
+        told.push(began.elapsed());
+        within("the next one", wait).await.unwrap().unwrap().release().await.unwrap();
+        next.push(began.elapsed());
+    }
+    let [told, next] = [told, next].map(|mut all| fencelock_testkit::processes::percentile(&mut all, 0.99));
+    bar("PostgreSQL, sessions: killed by an operator: lost() after, p99", format!("{told:?}"), "<= 1 s", told <= SEC);
+    bar("PostgreSQL, sessions: the next one is in after, p99", format!("{next:?}"), "<= 100 ms", next <= 100 * MS);
+}
+/// Behind a pooler of transactions a session is nobody's, and a standby gives the same lock beside its primary: both are refused. (Red: no
+/// second connection that is compared.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_sessions_are_not_ours() {
+    let server = Postgres::start();
+    let open = async |url: String| PostgresSessionEngine::from_url(&(url + "?strategy=session")).await;
+    let pooler = PgBouncer::start(&server, "transaction");
+    let error = open(server.url_through(&pooler)).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("pooler"), "{error}");
+    // One that keeps a session for each of its clients is none.
+    let pooler = PgBouncer::start(&server, "session");
+    let through = server.url_through(&pooler) + "?strategy=session";
+    let client = client_with(Config::from_url(&through).unwrap()).await;
+    client.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
+    let standby = server.standby();
+    let error = open(standby.url()).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("standby"), "{error}");
+    // The other engine is not taken for this one.
+    let error = PostgresEngine::from_url(&(server.url() + "?strategy=session")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+}
+/// One name is one strategy's at a time, and tokens rise over both. (Red: a lease that does not look for sessions; a session that does not
+/// look for leases.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_strategy_at_a_time() {
+    let server = Postgres::start();
+    let (s, l) = (sessions(&server).await, client(&server.url()).await);
+    let held = s.mutex("x").lock().await.unwrap();
+    let first = held.token();
+    for error in [l.mutex("x").try_lock().await.unwrap_err(), l.mutex("x").lock().await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    }
+    // Each sees the other's.
+    assert_eq!(l.inspect("x").await.unwrap().holders[0].token, first);
+    held.release().await.unwrap();
+    let held = l.mutex("x").lock().await.unwrap();
+    let second = held.token();
+    let error = s.mutex("x").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    assert_eq!(locks(&server), "0", "what was refused is given back");
+    held.release().await.unwrap();
+    let third = s.mutex("x").lock().await.unwrap();
+    assert!(first < second && second < third.token());
+    third.release().await.unwrap();
+}
+/// The numbers of other libraries: whoever takes theirs is waited for, and waits. (Red: the two halves of a pair changed.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_with_others() {
+    let server = Postgres::start();
+    // Of "orders/42", as sqlx, DistributedLock and with_advisory_lock make it.
+    for (keys, name, key) in [
+        (Keys::Sqlx, "orders/42", "8076690847007745901"),
+        (Keys::Madelson, "orders/42", "-540334498, 1557640292"),
+        (Keys::WithAdvisoryLock, "orders/42", "370287966, 0"),
+        (Keys::Raw, "42", "42"),
+        (Keys::Raw, "-1,2", "-1, 2"),
+    ] {
+        let mut config = config(&server);
+        config.keys = keys;
+        let ours = client_with(config).await;
+        let mut psql = Session::new(&server);
+        let held = ours.mutex(name).lock().await.unwrap();
+        assert_eq!(psql.ask(&format!("SELECT pg_try_advisory_lock({key})")), "f", "{keys:?}");
+        held.release().await.unwrap();
+        assert_eq!(psql.ask(&format!("SELECT pg_try_advisory_lock({key})")), "t", "{keys:?}");
+        assert!(ours.mutex(name).try_lock().await.unwrap().is_err(), "{keys:?}");
+        let wait = tokio::spawn(ours.mutex(name).lock());
+        eventually("it waits", || std::future::ready(locks(&server) == "2")).await;
+        let began = Instant::now();
+        psql.ask(&format!("SELECT pg_advisory_unlock({key})"));
+        let held = within("it is free", wait).await.unwrap().unwrap();
+        println!("{keys:?}: woken after {:?}", began.elapsed());
+        held.release().await.unwrap();
+    }
+    let mut config = config(&server);
+    config.keys = Keys::Raw;
+    let error = client_with(config).await.mutex("orders").lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidName, "{error}");
+}
+/// A counter that nobody increments atomically, between ours and a psql that takes the same advisory lock: exact. (Red: another key.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_beside_psql() {
+    let server = Postgres::start();
+    server.ask("CREATE TABLE counter (n bigint); INSERT INTO counter VALUES (0)");
+    let rounds = tenth(500);
+    let step =
+        "SELECT n AS n FROM counter \\gset\n SELECT pg_sleep(0.0005) \\g /dev/null\n UPDATE counter SET n = :n + 1;";
+    let theirs =
+        format!("SELECT pg_advisory_lock(7) \\g /dev/null\n {step}\n SELECT pg_advisory_unlock(7) \\g /dev/null\n");
+    let mut psql = Session::new(&server);
+    let other = std::thread::spawn(move || {
+        for _ in 0..rounds {
+            psql.ask(&theirs);
+        }
+    });
+    let mut config = config(&server);
+    config.keys = Keys::Raw;
+    let ours = client_with(config).await;
+    let mut mine = Session::new(&server);
+    for _ in 0..rounds {
+        let guard = ours.mutex("7").lock().await.unwrap();
+        tokio::task::block_in_place(|| mine.ask(step));
+        guard.release().await.unwrap();
+    }
+    tokio::task::block_in_place(|| other.join().unwrap());
+    let counted: usize = server.ask("SELECT n FROM counter").parse().unwrap();
+    let figure = if counted == 2 * rounds { "exact".to_owned() } else { format!("{counted} of {}", 2 * rounds) };
+    bar(&format!("PostgreSQL, sessions: ours beside psql, {rounds} rounds each"), &figure, "exact", figure == "exact");
+    assert_eq!(counted, 2 * rounds);
+}
+/// Its client is dropped at any moment of a wait or a try: nothing is held, and nobody waits. (Red: a session that waits is left to itself.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_dropped_at_any_moment_leaves_nothing() {
+    let server = Postgres::start();
+    let (a, b) = (sessions(&server).await, sessions(&server).await);
+    for n in 0..tenth(400).max(40) {
+        let held = if n % 2 == 0 { Some(a.mutex("x").lock().await.unwrap()) } else { None };
+        let wait = b.mutex("x").ttl(60 * SEC).lock();
+        let patience = std::time::Duration::from_micros(fastrand::u64(0..8_000));
+        if let Ok(got) = tokio::time::timeout(patience, wait).await {
+            drop(got.unwrap());
+        }
+        if let Some(held) = held {
+            held.release().await.unwrap();
+        }
+    }
+    eventually("nothing is left", || std::future::ready(locks(&server) == "0")).await;
+    let mut idle = 0;
+    eventually("nor a session", || {
+        idle =
+            server.ask("SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencelock'").parse().unwrap();
+        std::future::ready(idle <= 8)
+    })
+    .await;
+}
+/// A lock that is not free before its time is not, though its holder's session is gone. (Red: the end of a session frees it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_that_is_kept() {
+    let server = Postgres::start();
+    let (a, b) = (sessions(&server).await, sessions(&server).await);
+    let began = Instant::now();
+    let held = a.mutex("x").at_least(2 * SEC).lock().await.unwrap();
+    server.ask("SELECT pg_terminate_backend(pid) FROM fencelock_lock");
+    soon(held.lost()).await;
+    assert!(b.mutex("x").try_lock().await.unwrap().is_err());
+    assert_eq!(locks(&server), "0");
+    let next = soon(b.mutex("x").lock()).await.unwrap();
+    let took = began.elapsed();
+    assert!(took >= 2 * SEC && took < 4 * SEC, "{took:?}");
+    next.release().await.unwrap();
+}
+/// An operator breaks one hold of a session: the others stay. (Red: its session is ended.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_hold_of_a_session_is_broken() {
+    let server = Postgres::start();
+    let (a, b) = (sessions(&server).await, client(&server.url()).await);
+    let (x, y) = (a.mutex("x").lock().await.unwrap(), a.mutex("y").lock().await.unwrap());
+    let began = Instant::now();
+    b.force_release("x", x.token()).await.unwrap();
+    assert_eq!(soon(x.lost()).await, LossReason::TakenOver);
+    println!("told after {:?}", began.elapsed());
+    y.check().unwrap();
+    a.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
+    y.release().await.unwrap();
+}
+/// The server takes no more connections: who waits is not told so, and gets it when there are some again. (Red: the first refusal is told.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_connection_to_wait_on() {
+    let server = Postgres::with(&["max_connections=20"]);
+    let (a, b) = (sessions(&server).await, sessions(&server).await);
+    let held = a.mutex("x").lock().await.unwrap();
+    b.mutex("y").lock().await.unwrap().release().await.unwrap();
+    let mut taken = Vec::new();
+    let full = || server.psql("SELECT 1").output().is_ok_and(|done| !done.status.success());
+    for _ in 0..20 {
+        if full() {
+            break;
+        }
+        let mut psql = Session::new(&server);
+        psql.ask("SELECT 1");
+        taken.push(psql);
+    }
+    let wait = tokio::spawn(b.mutex("x").lock());
+    tokio::time::sleep(500 * MS).await;
+    assert!(!wait.is_finished());
+    held.release().await.unwrap();
+    taken.clear();
+    within("there are some again", wait).await.unwrap().unwrap().release().await.unwrap();
+}
