@@ -45,7 +45,8 @@ pub trait Connection: Plain {}
 /// ```
 pub trait DriverError: Failure {}
 
-/// What a driver answered before there was a transaction: to `BEGIN`, say. Within one it is [`Tx::seen`].
+/// What a driver answered, where that says nothing of a transaction: to `BEGIN`, say, or to what a savepoint of your own has undone. Elsewhere it
+/// is [`Tx::seen`].
 ///
 /// # Errors
 /// The driver's, in our terms.
@@ -124,7 +125,8 @@ impl<T: Transaction> Tx<T> {
         }
     }
     /// Judges what one of your own statements answered: an error is told in our terms (`Conflict`: run the whole transaction again),
-    /// and after one that leaves nothing to commit [`commit`](Self::commit) refuses.
+    /// and after one that leaves nothing to commit [`commit`](Self::commit) refuses. On PostgreSQL that is any error; one that you have
+    /// taken back to a savepoint of your own is for the free function [`seen`].
     ///
     /// # Errors
     /// What the driver said.
@@ -141,12 +143,9 @@ impl<T: Transaction> Tx<T> {
         result.map_err(|error| {
             let fault = error.fault();
             let dialect = self.dialect.unwrap_or(T::DIALECT);
-            // PostgreSQL commits nothing after any error, unless there was a savepoint: the next statement says so by itself.
-            if matches!(fault.meaning(dialect), Meaning::Conflict | Meaning::Busy | Meaning::Gone) {
-                self.spoil(fault.told(dialect, "statement"))
-            } else {
-                fault.told(dialect, "statement")
-            }
+            let over = matches!(fault.meaning(dialect), Meaning::Conflict | Meaning::Busy | Meaning::Gone);
+            let error = fault.told(dialect, "statement");
+            if over || dialect == Dialect::Postgres { self.spoil(error) } else { error }
         })
     }
     /// Commits, if everything that it was asked for is in it.

@@ -34,6 +34,9 @@ impl Door for tokio_postgres::Transaction<'_> {
         self.batch_execute(sql).await
     }
     async fn commit(self) -> Result<(), Error> {
+        // After an error that nobody has looked at the server answers COMMIT with a rollback, and the driver calls that success: a
+        // statement is refused then.
+        self.batch_execute("SELECT 1").await?;
         self.commit().await
     }
     async fn rollback(self) -> Result<(), Error> {

@@ -334,6 +334,32 @@ async fn a_lock_without_an_index_is_told() {
         assert_eq!(unexplained.warning, None);
     }
 }
+/// An error that nobody has looked at: the server would answer COMMIT with a rollback, and the driver would call that success. (Red: COMMIT sent as
+/// it is; only conflicts remembered.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_that_would_be_a_rollback() {
+    let server = accounts();
+    let mut a = connect(&server).await;
+    for shown in [false, true] {
+        let mut tx = begin(&mut a).await;
+        account(1).update(&mut tx, 1, [("balance", 7)]).await.unwrap().unwrap();
+        let twice = tx.execute("INSERT INTO account VALUES (2)", &[]).await;
+        if shown {
+            tx.seen(twice).unwrap_err();
+            assert!(tx.unusable().is_some());
+        }
+        tx.commit().await.unwrap_err();
+        assert_eq!(server.ask("SELECT balance FROM account WHERE id = 1"), "100");
+    }
+    // What is taken back to a savepoint is no harm.
+    let mut tx = begin(&mut a).await;
+    account(1).update(&mut tx, 1, [("balance", 7)]).await.unwrap().unwrap();
+    tx.batch_execute("SAVEPOINT mine").await.unwrap();
+    seen(tx.execute("INSERT INTO account VALUES (2)", &[]).await).unwrap_err();
+    tx.batch_execute("ROLLBACK TO mine").await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!(server.ask("SELECT balance FROM account WHERE id = 1"), "7");
+}
 /// Bad input is told before anything is sent, so the transaction goes on. What the server does not know is told, and it does not.
 /// (Red: `enter` before `check`.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
