@@ -265,7 +265,7 @@ pub async fn create_table<C: Connection>(db: &mut C) -> Result<()> {
             Ok(()) => return Ok(()),
             // PostgreSQL: two who create it in the same moment meet at a unique index of the catalogue.
             Err(fault) if left > 0 && matches!(fault.code.as_str(), "23505" | "42P07") => left -= 1,
-            Err(fault) => return Err(fault.told(C::DIALECT, "create the table of fences")),
+            Err(fault) => return Err(fault.told("create the table of fences")),
         }
     }
 }

@@ -13,8 +13,8 @@ use std::{
     time::Duration,
 };
 
-/// A driver's transaction: `tokio_postgres::Transaction`, `mysql_async::Transaction`, `rusqlite::Transaction`, each with the feature
-/// that names it.
+/// A driver's transaction: `tokio_postgres::Transaction`, `mysql_async::Transaction`, `sqlx::Transaction` of `Postgres` and `MySql`,
+/// `rusqlite::Transaction`, each with the feature that names it.
 ///
 /// ```
 /// # #[cfg(feature = "rusqlite")] {
@@ -60,7 +60,7 @@ pub trait DriverError: Failure {}
 /// # let _ = tx; Ok(()) } main().unwrap() }
 /// ```
 pub fn seen<R, E: DriverError>(result: Result<R, E>) -> Result<R> {
-    result.map_err(|error| error.fault().told(E::DIALECT, "statement"))
+    result.map_err(|error| error.fault().told("statement"))
 }
 
 /// A transaction that you have begun, with your driver and your isolation level. It derefs to the driver's own: your statements go
@@ -143,8 +143,8 @@ impl<T: Transaction> Tx<T> {
         result.map_err(|error| {
             let fault = error.fault();
             let dialect = self.dialect.unwrap_or(T::DIALECT);
-            let over = matches!(fault.meaning(dialect), Meaning::Conflict | Meaning::Busy | Meaning::Gone);
-            let error = fault.told(dialect, "statement");
+            let over = matches!(fault.meaning(), Meaning::Conflict | Meaning::Busy | Meaning::Gone);
+            let error = fault.told("statement");
             if over || dialect == Dialect::Postgres { self.spoil(error) } else { error }
         })
     }
@@ -164,7 +164,6 @@ impl<T: Transaction> Tx<T> {
     /// # }) }
     /// ```
     pub async fn commit(self) -> Result<()> {
-        let dialect = self.dialect.unwrap_or(T::DIALECT);
         if let Some(why) = self.unusable() {
             let kind = if let State::Unusable(kind, _) = self.state { kind } else { ErrorKind::Conflict };
             // Should that fail, too, the server rolls back when the connection goes.
@@ -174,13 +173,13 @@ impl<T: Transaction> Tx<T> {
         }
         self.inner.commit().await.map_err(|error| {
             let fault = error.fault();
-            match fault.meaning(dialect) {
+            match fault.meaning() {
                 Meaning::Gone => {
                     let what = "the connection broke: nobody knows whether it is committed";
                     let error = Error::new(ErrorKind::Ambiguous, "commit", what).because(fault.source);
                     error.hint("look for what it wrote before you run it again")
                 }
-                _ => fault.told(dialect, "commit"),
+                _ => fault.told("commit"),
             }
         })
     }
@@ -196,8 +195,7 @@ impl<T: Transaction> Tx<T> {
     /// # }) }
     /// ```
     pub async fn rollback(self) -> Result<()> {
-        let dialect = self.dialect.unwrap_or(T::DIALECT);
-        self.inner.rollback().await.map_err(|error| error.fault().told(dialect, "rollback"))
+        self.inner.rollback().await.map_err(|error| error.fault().told("rollback"))
     }
 
     fn spoil(&mut self, error: Error) -> Error {
@@ -282,7 +280,7 @@ impl<T: Transaction> Step<'_, T> {
         said.map_err(|error| self.failed(error.fault()))
     }
     fn failed(&mut self, fault: Fault) -> Error {
-        let error = fault.told(self.tx.dialect.unwrap_or(T::DIALECT), self.operation);
+        let error = fault.told(self.operation);
         self.spoil(error)
     }
 
@@ -302,7 +300,7 @@ impl<T: Transaction> Step<'_, T> {
         };
         let answer = self.asked(&statement.text, &statement.values).await;
         let refused = match answer {
-            Err(fault) if !matches!(fault.meaning(dialect), Meaning::Busy | Meaning::Stopped) => {
+            Err(fault) if !matches!(fault.meaning(), Meaning::Busy | Meaning::Stopped) => {
                 return Err(self.failed(fault));
             }
             Err(_) => true,

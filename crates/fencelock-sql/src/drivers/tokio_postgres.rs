@@ -52,7 +52,6 @@ impl Plain for Client {
 }
 impl crate::DriverError for Error {}
 impl Failure for Error {
-    const DIALECT: Dialect = Dialect::Postgres;
     fn fault(self) -> Fault {
         let code = match (self.code(), self.is_closed()) {
             (Some(code), _) => code.code().to_owned(),
@@ -61,7 +60,7 @@ impl Failure for Error {
             (None, false) if self.source().is_some_and(|source| source.is::<std::io::Error>()) => String::new(),
             (None, false) => "driver".to_owned(),
         };
-        Fault { code, source: self.into() }
+        Fault { dialect: Dialect::Postgres, code, source: self.into() }
     }
 }
 
