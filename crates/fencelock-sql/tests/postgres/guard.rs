@@ -96,6 +96,28 @@ async fn renewals_do_not_wait() {
     alone.release().await.unwrap();
     beside.release().await.unwrap();
 }
+/// A lease that runs out while the guard waits for the lock's row is over, though it was good when the statement began. (Red: the end compared in the
+/// statement's own condition.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lease_that_ends_while_it_waits() {
+    let server = orders();
+    let a = locks(&server.url()).await;
+    let (mut b, mut c) = (connect(&server).await, connect(&server).await);
+    let guard = a.mutex("x").lease(2 * SEC).lock().await.unwrap();
+    let hold = Hold::from(&guard);
+    let other = b.transaction().await.unwrap();
+    other.execute("SELECT FROM fencelock_lock WHERE name = 'x' FOR UPDATE", &[]).await.unwrap();
+    let waits = tokio::spawn(async move {
+        let mut tx = begin(&mut c).await;
+        let got = fence::guard(&mut tx, hold).await.unwrap();
+        (got, tx.commit().await.unwrap_err().kind())
+    });
+    blocked(&server, 1).await;
+    assert!(guard.is_valid(), "this machine is too slow for this test");
+    tokio::time::sleep(2 * SEC + 100 * MS).await;
+    other.rollback().await.unwrap();
+    assert_eq!(soon(waits).await.unwrap(), (Err(Refused::Lost), ErrorKind::Lost));
+}
 /// What is released, held by somebody else, of another namespace or not there at all guards nothing; a lock outlives the transaction that it
 /// guards. (Red: the hold not compared; the namespace left out.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
