@@ -263,8 +263,8 @@ pub async fn create_table<C: Connection>(db: &mut C) -> Result<()> {
     loop {
         match db.say(table(C::DIALECT)).await {
             Ok(()) => return Ok(()),
-            // PostgreSQL: two who create it in the same moment meet at a unique index of the catalogue.
-            Err(fault) if left > 0 && matches!(fault.code.as_str(), "23505" | "42P07") => left -= 1,
+            // PostgreSQL: those who create it in the same moment meet in its catalogue: at the table, its type, or a unique index.
+            Err(fault) if left > 0 && matches!(fault.code.as_str(), "23505" | "42710" | "42P07") => left -= 1,
             Err(fault) => return Err(fault.told("create the table of fences")),
         }
     }

@@ -60,7 +60,12 @@ impl Failure for Error {
             (None, false) if self.source().is_some_and(|source| source.is::<std::io::Error>()) => String::new(),
             (None, false) => "driver".to_owned(),
         };
-        Fault { dialect: Dialect::Postgres, code, source: self.into() }
+        // The driver's own text says no more than that it was the database.
+        let source = match self.as_db_error() {
+            Some(error) => error.clone().into(),
+            None => self.into(),
+        };
+        Fault { dialect: Dialect::Postgres, code, source }
     }
 }
 
