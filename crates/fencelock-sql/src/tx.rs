@@ -341,3 +341,35 @@ impl<T: Transaction> Step<'_, T> {
 pub(crate) fn seconds(limit: Duration) -> i64 {
     i64::try_from(limit.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX).clamp(1, 100_000_000)
 }
+
+#[cfg(all(test, feature = "mysql_async-0_37"))]
+mod tests {
+    //! MySQL's way to limit a wait, shown on MariaDB, which knows it, too. Planted to see it go red: the setting not taken back.
+    #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+    use super::*;
+    use crate::Row;
+    use mysql_async::{Conn, TxOpts, prelude::Queryable};
+    use std::time::Instant;
+
+    #[tokio::test]
+    async fn a_limit_of_mysql_is_taken_back() {
+        let server = fencelock_testkit::MariaDb::start();
+        server.ask("CREATE TABLE account (id int PRIMARY KEY) ENGINE=InnoDB; INSERT INTO account VALUES (1), (2)");
+        let (mut a, mut b) = (Conn::from_url(server.url()).await.unwrap(), Conn::from_url(server.url()).await.unwrap());
+        b.query_drop("SET innodb_lock_wait_timeout = 7").await.unwrap();
+        let mut first = a.start_transaction(TxOpts::default()).await.unwrap();
+        first.query_drop("SELECT 1 FROM account WHERE id = 1 FOR UPDATE").await.unwrap();
+        let mut tx = Tx::new(b.start_transaction(TxOpts::default()).await.unwrap());
+        tx.dialect = Some(Dialect::MySql);
+        for (id, busy) in [(1, true), (2, false)] {
+            let started = Instant::now();
+            let limit = Lock::exclusive().within(Duration::from_millis(10));
+            let got = Row::of("account").key("id", id).lock(&mut tx, limit).await.unwrap();
+            assert_eq!(got.is_err(), busy);
+            assert!(started.elapsed() < Duration::from_secs(6));
+            let shown: Option<i64> = tx.query_first("SELECT @@innodb_lock_wait_timeout").await.unwrap();
+            assert_eq!(shown, Some(7));
+        }
+        tx.commit().await.unwrap();
+    }
+}
