@@ -11,6 +11,11 @@ pub trait Family: Send + Sync {
     /// Which cases apply: the scopes of `cases.txt`. `any`, and what the engine has of `lease`, `session`, `queue`; its own
     /// name where there are cases for it alone; `core` where the cases that need no engine are to run.
     fn scopes(&self) -> &'static [&'static str];
+    /// The same engine as another family's, in another topology or layout: of the whole suite it runs every third case, and all of them
+    /// in full.
+    fn is_variant(&self) -> bool {
+        false
+    }
     /// A store with nothing in it. It ends when it is dropped.
     fn start(&self) -> Box<dyn Fixture>;
     /// A ttl as short as trials should wait for, and as long as a busy machine needs to renew in time.

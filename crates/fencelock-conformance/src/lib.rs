@@ -45,6 +45,8 @@ pub mod judge;
 mod peer;
 pub mod proxy;
 mod puppet;
+#[allow(clippy::unwrap_used, reason = "it fails where it unwraps")]
+pub mod replies;
 mod stalls;
 mod suite;
 

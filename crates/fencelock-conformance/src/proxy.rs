@@ -15,6 +15,8 @@ use std::{
 
 /// How long the first command of a buffer is; `None`: it is not complete yet.
 pub type Framing = fn(&[u8]) -> Option<usize>;
+/// Sends the first command of a connection, and waits until the server is ready for the next one.
+type Greeting = fn(&mut TcpStream, &[u8]) -> Option<()>;
 /// What is to be done with a command.
 pub type Rule = dyn Fn(&[u8]) -> Trouble + Send + Sync;
 
@@ -56,7 +58,7 @@ struct Shared {
     upstream: Mutex<SocketAddr>,
     framing: Framing,
     /// The first command of a connection is one without which nothing else is understood.
-    greets: bool,
+    greets: Option<Greeting>,
     rule: Mutex<Arc<Rule>>,
     open: Mutex<Vec<Connection>>,
     seen: Mutex<BTreeMap<String, u64>>,
@@ -74,7 +76,7 @@ impl Proxy {
     /// # Panics
     /// No port of loopback is free.
     pub fn start(upstream: SocketAddr, framing: Framing) -> Self {
-        Self::new(upstream, framing, false)
+        Self::new(upstream, framing, None)
     }
     /// In front of a PostgreSQL that asks for no password: a command that arrives over another connection is preceded by the greeting of
     /// its own.
@@ -82,9 +84,16 @@ impl Proxy {
     /// # Panics
     /// As there.
     pub fn postgres(upstream: SocketAddr) -> Self {
-        Self::new(upstream, postgres, true)
+        Self::new(upstream, postgres, Some(greet_postgres))
     }
-    fn new(upstream: SocketAddr, framing: Framing, greets: bool) -> Self {
+    /// The same for a MariaDB or MySQL.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn mysql(upstream: SocketAddr) -> Self {
+        Self::new(upstream, mysql, Some(greet_mysql))
+    }
+    fn new(upstream: SocketAddr, framing: Framing, greets: Option<Greeting>) -> Self {
         let (listener, address) = listener();
         let upstream = Mutex::new(upstream);
         let (rule, open, seen) = (Mutex::new(calm()), Mutex::default(), Mutex::default());
@@ -117,9 +126,9 @@ impl Proxy {
     pub fn calm(&self) {
         *lock(&self.shared.rule) = calm();
     }
-    /// Breaks every connection that is open.
-    pub fn cut(&self) {
-        self.shared.cut();
+    /// Breaks every connection that is open; how many there were.
+    pub fn cut(&self) -> usize {
+        self.shared.cut()
     }
     /// Takes what is sent, on either side, and forwards nothing, until `false`: a half-open connection.
     pub fn silent(&self, silent: bool) {
@@ -130,6 +139,10 @@ impl Proxy {
         let open = lock(&self.shared.open);
         let is_it = |connection: &&Connection| lock(&connection.words).contains(word);
         open.iter().filter(is_it).for_each(|connection| connection.mute.store(true, SeqCst));
+    }
+    /// Nothing that the server says arrives any more over the connections that are open now; what it is told does.
+    pub fn mute_all(&self) {
+        lock(&self.shared.open).iter().for_each(|connection| connection.mute.store(true, SeqCst));
     }
     /// Everything arrives so much later, in each direction.
     pub fn delay(&self, delay: Duration) {
@@ -176,11 +189,13 @@ fn listen(port: u16) -> rustix::io::Result<(TcpListener, SocketAddr)> {
 }
 
 impl Shared {
-    fn cut(&self) {
-        for Connection { client, server, .. } in lock(&self.open).drain(..) {
+    fn cut(&self) -> usize {
+        let open = std::mem::take(&mut *lock(&self.open));
+        for Connection { client, server, .. } in &open {
             let _ = client.shutdown(Shutdown::Both);
             let _ = server.shutdown(Shutdown::Both);
         }
+        open.len()
     }
     fn serve(self: Arc<Self>, client: TcpStream) {
         let Ok(server) = TcpStream::connect(*lock(&self.upstream)) else { return };
@@ -206,7 +221,8 @@ impl Shared {
             self.wait();
             while let Some(length) = (self.framing)(&buffer) {
                 let command: Vec<u8> = buffer.drain(..length).collect();
-                let greeting = self.greets.then(|| greeting.get_or_insert_with(|| command.clone()).clone());
+                let greeting =
+                    self.greets.map(|greet| (greet, greeting.get_or_insert_with(|| command.clone()).clone()));
                 let word = first_word(&command);
                 lock(words).insert(word.clone());
                 *lock(&self.seen).entry(word).or_default() += 1;
@@ -264,29 +280,50 @@ impl Shared {
         }
     }
     /// Over a connection of its own, which is closed when it was answered.
-    fn elsewhere(&self, greeting: Option<Vec<u8>>, command: Vec<u8>, after: Duration) -> thread::JoinHandle<()> {
+    fn elsewhere(
+        &self,
+        greeting: Option<(Greeting, Vec<u8>)>,
+        command: Vec<u8>,
+        after: Duration,
+    ) -> thread::JoinHandle<()> {
         let upstream = *lock(&self.upstream);
         thread::spawn(move || {
             thread::sleep(after);
             let Ok(mut server) = TcpStream::connect(upstream) else { return };
             let _ = server.set_read_timeout(Some(Duration::from_secs(10)));
-            if let Some(greeting) = greeting {
-                // It ends with word that the server is ready: Z, a length of 5, and I.
-                let mut said = Vec::new();
-                if server.write_all(&greeting).is_err() {
-                    return;
-                }
-                while !said.ends_with(b"Z\0\0\0\x05I") {
-                    let mut chunk = [0; 1_024];
-                    let Ok(n @ 1..) = server.read(&mut chunk) else { return };
-                    said.extend_from_slice(&chunk[..n]);
-                }
+            if greeting.is_some_and(|(greet, greeting)| greet(&mut server, &greeting).is_none()) {
+                return;
             }
             if server.write_all(&command).is_ok() {
                 let _ = server.read(&mut [0; 1_024]);
             }
         })
     }
+}
+
+/// It ends with word that the server is ready: Z, a length of 5, and I.
+fn greet_postgres(server: &mut TcpStream, greeting: &[u8]) -> Option<()> {
+    let mut said = Vec::new();
+    server.write_all(greeting).ok()?;
+    while !said.ends_with(b"Z\0\0\0\x05I") {
+        let mut chunk = [0; 1_024];
+        let n = server.read(&mut chunk).ok().filter(|n| *n > 0)?;
+        said.extend_from_slice(&chunk[..n]);
+    }
+    Some(())
+}
+/// The server speaks first; whoever has no password says the same to all of them.
+fn greet_mysql(server: &mut TcpStream, greeting: &[u8]) -> Option<()> {
+    let packet = |server: &mut TcpStream| {
+        let mut head = [0; 4];
+        server.read_exact(&mut head).ok()?;
+        let mut body = vec![0; u32::from_le_bytes([head[0], head[1], head[2], 0]) as usize];
+        server.read_exact(&mut body).ok()?;
+        Some(body)
+    };
+    packet(server)?;
+    server.write_all(greeting).ok()?;
+    packet(server).filter(|answer| answer.first() == Some(&0)).map(drop)
 }
 
 /// Of a protocol that is not taken apart: what has come so far is a command.
@@ -298,6 +335,11 @@ pub fn postgres(buffer: &[u8]) -> Option<usize> {
     let letter = usize::from(*buffer.first()? != 0);
     let length = u32::from_be_bytes(buffer.get(letter..letter + 4)?.try_into().ok()?);
     Some(letter + length as usize).filter(|length| *length <= buffer.len())
+}
+/// Of the protocol of MySQL: a length of three bytes, a number, and the body.
+pub fn mysql(buffer: &[u8]) -> Option<usize> {
+    let length = u32::from_le_bytes([*buffer.first()?, *buffer.get(1)?, *buffer.get(2)?, 0]);
+    Some(4 + length as usize).filter(|length| *length <= buffer.len())
 }
 /// Of the protocol of Redis: a list of strings, each with its length in front.
 pub fn resp(buffer: &[u8]) -> Option<usize> {
@@ -340,6 +382,9 @@ mod tests {
         let first = postgres(two).unwrap();
         assert_eq!((first, postgres(&two[first..])), (9, Some(7)));
         assert!((0..9).all(|n| postgres(&two[..n]).is_none()) && (9..16).all(|n| postgres(&two[9..n]).is_none()));
+        let two = b"\x02\0\0\x01ab\x01\0\0\0\x0e";
+        assert_eq!((mysql(two), mysql(&two[6..])), (Some(6), Some(5)));
+        assert!((0..6).all(|n| mysql(&two[..n]).is_none()));
     }
     #[test]
     fn commands_are_told_apart() {

@@ -64,6 +64,9 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
     // One family after the other, so that each has its own time.
     for family in families {
         let mut cases: Vec<_> = all_cases().filter(|case| applies(*family, case)).collect();
+        if whole && family.is_variant() && !full() {
+            cases.retain(|case| is_third(case.id));
+        }
         // What may take long begins first, so that nothing is waited for alone in the end.
         cases.sort_by_key(|case| Reverse(case.limit));
         if cases.is_empty() {
@@ -90,6 +93,10 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
         }
     }
     if well { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+/// A third of all ids, the same in every run.
+fn is_third(id: &str) -> bool {
+    id.bytes().fold(0_u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())).is_multiple_of(3)
 }
 fn libtest(args: &Arguments, trials: Vec<Trial>) -> bool {
     !libtest_mimic::run(args, trials).has_failed()

@@ -9,6 +9,7 @@ use fencelock_testkit::{
     Etcd, EtcdOptions, EtcdTls, Pki,
     processes::{bar, full},
 };
+use std::time::Instant;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encrypted_with_certificates_of_both_sides() {
@@ -58,6 +59,37 @@ async fn encrypted_with_certificates_of_both_sides() {
         let error = EtcdEngine::connect(wrong).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{ca} {cert} {key}: {error}");
     }
+}
+
+/// A majority that is missing costs nobody his hold, and nobody his place; who is new is told (SAFETY E8).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_outage_is_survived() {
+    let etcd = Etcd::cluster();
+    let (a, b) = (client(&etcd, 20 * SEC).await, client(&etcd, 20 * SEC).await);
+    let guard = a.mutex("x").lock().await.unwrap();
+    let wait = tokio::spawn(b.mutex("x").lock());
+    eventually("it waits", || async { a.inspect("x").await.unwrap().waiters.len() == 1 }).await;
+    let hold = a.inspect("x").await.unwrap().waiters[0].hold;
+    etcd.kill(0);
+    etcd.kill(1);
+    let began = Instant::now();
+    let error = a.mutex("y").lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    assert!(began.elapsed() < 8 * SEC, "{:?}", began.elapsed());
+    assert!(!wait.is_finished());
+    guard.check().unwrap();
+    tokio::task::block_in_place(|| {
+        etcd.begin(0);
+        etcd.restart(1);
+    });
+    eventually("it is answered", || async { a.inspect("x").await.is_ok() }).await;
+    guard.check().unwrap();
+    let status = a.inspect("x").await.unwrap();
+    assert_eq!(status.waiters.iter().map(|waiter| waiter.hold).collect::<Vec<_>>(), [hold], "{status:?}");
+    guard.release().await.unwrap();
+    let next = within("its turn", wait).await.unwrap().unwrap();
+    assert_eq!(next.id(), hold);
+    next.release().await.unwrap();
 }
 
 /// Of many holds a client keeps one lease alive, over one stream.

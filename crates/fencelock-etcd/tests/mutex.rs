@@ -2,11 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::{
-    eventually,
-    proxy::{Proxy, bytes},
-    within,
-};
+use fencelock_conformance::{eventually, within};
 use fencelock_core::{ErrorKind, LossReason, Status};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::{
@@ -172,7 +168,7 @@ async fn dropped_attempts_leave_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cut_connections_leave_nothing() {
     let etcd = Etcd::start();
-    let proxy = Arc::new(Proxy::start(([127, 0, 0, 1], etcd.client_port(0)).into(), bytes));
+    let proxy = Arc::new(in_front_of(&etcd));
     let mut config = Config::from_url(&format!("etcd://{}", proxy.address())).unwrap();
     config.ttl = 30 * SEC;
     let (a, b) = (built(EtcdEngine::connect(config).await.unwrap()), client(&etcd, 30 * SEC).await);

@@ -5,10 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::{
-    proxy::{Proxy, bytes},
-    within,
-};
+use fencelock_conformance::within;
 use fencelock_core::Client;
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::Etcd;
@@ -19,7 +16,7 @@ use tokio::{task::block_in_place, time::Instant};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_short_ttl_ends_no_other_hold() {
     let etcd = Etcd::start();
-    let proxy = Proxy::start(([127, 0, 0, 1], etcd.client_port(0)).into(), bytes);
+    let proxy = in_front_of(&etcd);
     let mut config = Config::from_url(&format!("etcd://{}", proxy.address())).unwrap();
     config.ttl = 4 * SEC;
     let client = built(EtcdEngine::connect(config).await.unwrap());

@@ -1,11 +1,11 @@
 //! Attempts that are given up while what they sent is lost, answered to nobody, or late: nothing of one is left while its client lives
-//! (SAFETY A2, A3), though the lease that they are written by is kept alive.
+//! (SAFETY A2, A3), though the lease that they are written by is kept alive; and nothing when its client is gone and its lease over.
 //!
-//! Planted to see them go red: an undo that does not change the epoch; one of several that does not know that its claim was sent.
+//! Planted to see them go red: a place that is written by no lease; an undo that does not change the epoch; one of several that does not know that its claim was sent.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::proxy::{Proxy, Trouble, bytes};
+use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::{Client, MultiLock};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::{
@@ -28,13 +28,13 @@ fn dice(seed: &AtomicU64) -> u64 {
     x ^ (x >> 31)
 }
 async fn through(proxies: &[&Proxy]) -> Client {
+    lasting(proxies, 60 * SEC).await
+}
+async fn lasting(proxies: &[&Proxy], ttl: Duration) -> Client {
     let members: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
     let mut config = Config::from_url(&format!("etcd://{}", members.join(","))).unwrap();
-    config.ttl = 60 * SEC;
+    config.ttl = ttl;
     built(EtcdEngine::connect(config).await.unwrap())
-}
-fn in_front_of(etcd: &Etcd) -> Proxy {
-    Proxy::start(([127, 0, 0, 1], etcd.client_port(0)).into(), bytes)
 }
 /// What the server knows of contenders.
 fn traces(etcd: &Etcd) -> Vec<String> {
@@ -195,4 +195,46 @@ async fn an_attempt_whose_runtime_is_gone_leaves_nothing() {
         clean(&etcd).await;
     }
     assert_eq!(panics(), 0);
+}
+
+/// An acquire whose answer is lost, and whose client vanishes then: what it has written goes with its lease.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_vanishes_leaves_nothing_when_its_lease_is_over() {
+    let (etcd, clients, each) = (Etcd::start(), if full() { 25 } else { 2 }, 40);
+    let mut all = Vec::new();
+    for n in 0..clients {
+        let proxy = in_front_of(&etcd);
+        let client = lasting(&[&proxy], 2 * SEC).await;
+        client.mutex(format!("first{n}")).lock().await.unwrap().release().await.unwrap();
+        all.push((proxy, client));
+    }
+    let mut waits = Vec::new();
+    for (proxy, client) in &all {
+        // Its words arrive, and nothing comes back: as many as a server takes that has not said that it takes more.
+        proxy.mute_all();
+        waits.extend((0..each).map(|i| {
+            let lock = client.mutex(format!("vanished{i}"));
+            tokio::spawn(async move { lock.lock().await })
+        }));
+    }
+    // Two keys each: its place, and who it is.
+    let there = || tokio::task::block_in_place(|| traces(&etcd)).len();
+    fencelock_conformance::eventually("they arrive", || async { there() == 2 * clients * each }).await;
+    all.iter().for_each(|(proxy, _)| proxy.silent(true));
+    let began = Instant::now();
+    clean(&etcd).await;
+    let took = began.elapsed();
+    bar(
+        &format!(
+            "etcd: {} acquires whose answers are lost, of clients that vanish: what they wrote is gone after",
+            clients * each
+        ),
+        format!("{took:?}"),
+        "<= ttl (2 s) + 750 ms",
+        took <= 2 * SEC + Duration::from_millis(750),
+    );
+    for wait in waits {
+        wait.abort();
+        assert!(!matches!(wait.await, Ok(Ok(_))), "nobody was told that he has it");
+    }
 }

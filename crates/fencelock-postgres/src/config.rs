@@ -1,5 +1,6 @@
 //! What a `postgres:` URL says.
 use fencelock_core::{Error, ErrorKind, Result, url::Url};
+use fencelock_sql::keys::{self, Key};
 use std::{
     fmt,
     path::{Path, PathBuf},
@@ -7,7 +8,8 @@ use std::{
 };
 
 /// The keys of a URL.
-const KEYS: [&str; 8] = ["ca", "cert", "key", "namespace", "retention", "schema", "sslmode", "ttl"];
+const KEYS: [&str; 11] =
+    ["ca", "cert", "key", "keys", "listen", "namespace", "retention", "schema", "sslmode", "strategy", "ttl"];
 /// The shortest ttl.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
 /// The longest.
@@ -31,12 +33,81 @@ pub struct Config {
     pub database: String,
     /// Where our tables lie; `None`: the first schema of this user's search path.
     pub schema: Option<String>,
+    /// What a lock is there.
+    pub strategy: Strategy,
+    /// The numbers of advisory locks, of [`Strategy::Session`].
+    pub keys: Keys,
+    /// Where those who wait listen for word that their turn has come.
+    pub listen: Listen,
     /// Separates the names of applications that share a database.
     pub namespace: String,
     /// The ttl of holds that do not say their own.
     pub ttl: Duration,
     /// How long the record of a lock that nobody uses is kept. Its tokens go on rising afterwards.
     pub retention: Duration,
+}
+/// What a lock is in the database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// A record with an end, which its holder puts off.
+    #[default]
+    Lease,
+    /// An advisory lock, which lives with a session of the server.
+    Session,
+}
+/// How a name becomes the number of an advisory lock: whoever uses the same contends for the same lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Keys {
+    /// Ours: 64 bits of a hash.
+    #[default]
+    Fencelock,
+    /// As `PgAdvisoryLock::new(name)` of sqlx.
+    Sqlx,
+    /// As `PostgresAdvisoryLockKey(name, allowHashing: true)` of madelson's DistributedLock.
+    Madelson,
+    /// As `with_advisory_lock(name)` of the Ruby gem.
+    WithAdvisoryLock,
+    /// The name is the number: `42`, or `1,2` for one of two.
+    Raw,
+}
+impl Keys {
+    /// Of a name that [`check`](Self::check) has let through.
+    pub(crate) fn of(self, space: &str, name: &str) -> Key {
+        match self {
+            // No name has a NUL: it is one number for each of both.
+            Self::Fencelock if !space.is_empty() => keys::fencelock(&format!("{space}\0{name}")),
+            Self::Fencelock => keys::fencelock(name),
+            Self::Sqlx => keys::sqlx(name),
+            Self::Madelson => keys::madelson(name),
+            Self::WithAdvisoryLock => keys::with_advisory_lock(name, 0),
+            Self::Raw => raw(name).unwrap_or(Key::Int8(0)),
+        }
+    }
+    /// It can be a number.
+    pub(crate) fn check(self, name: &str) -> Result<()> {
+        if self != Self::Raw || raw(name).is_some() {
+            return Ok(());
+        }
+        let error = Error::new(ErrorKind::InvalidName, "lock", "keys=raw takes names that are numbers");
+        Err(error.with("name", name).hint("write 42, or 1,2 for the key of two"))
+    }
+}
+fn raw(name: &str) -> Option<Key> {
+    match name.split_once(',') {
+        None => name.parse().ok().map(Key::Int8),
+        Some((first, second)) => Some(Key::Int4s(first.parse().ok()?, second.parse().ok()?)),
+    }
+}
+/// Where those who wait listen. Through a pooler of transactions nobody can: that is noticed, and they look by themselves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Listen {
+    /// On a connection like the others.
+    #[default]
+    Here,
+    /// Nowhere.
+    Off,
+    /// By another URL, which leads to the same database past the pooler.
+    At(String),
 }
 /// Files in PEM.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -58,6 +129,9 @@ impl Config {
             user,
             password: None,
             schema: None,
+            strategy: Strategy::Lease,
+            keys: Keys::Fencelock,
+            listen: Listen::Here,
             namespace: String::new(),
             ttl: Duration::from_secs(30),
             retention: Duration::from_secs(604_800),
@@ -84,6 +158,30 @@ impl Config {
             path => path.clone_into(&mut config.database),
         }
         config.schema = url.take("schema");
+        config.strategy = match url.take("strategy").as_deref() {
+            None | Some("lease") => Strategy::Lease,
+            Some("session") => Strategy::Session,
+            Some(other) => {
+                let error = invalid(format!("strategy={other} is not known"));
+                return Err(error.hint("write strategy=lease or strategy=session"));
+            }
+        };
+        config.keys = match url.take("keys").as_deref() {
+            None | Some("fencelock") => Keys::Fencelock,
+            Some("sqlx") => Keys::Sqlx,
+            Some("madelson") => Keys::Madelson,
+            Some("with_advisory_lock") => Keys::WithAdvisoryLock,
+            Some("raw") => Keys::Raw,
+            Some(other) => {
+                let error = invalid(format!("keys={other} is not known"));
+                return Err(error.hint("write keys=fencelock, sqlx, madelson, with_advisory_lock or raw"));
+            }
+        };
+        config.listen = match url.take("listen").as_deref() {
+            None | Some("on") => Listen::Here,
+            Some("off") => Listen::Off,
+            Some(at) => Listen::At(at.to_owned()),
+        };
         if let Some(namespace) = url.take("namespace") {
             config.namespace = namespace;
         }
@@ -127,6 +225,16 @@ impl Config {
         if named.into_iter().flatten().any(|name| name.contains('\0')) {
             return Err(invalid("a name holds a NUL".into()).hint("PostgreSQL has none"));
         }
+        if let Listen::At(url) = &self.listen
+            && Self::from_url(url).map_err(|e| e.with("key", "listen"))?.listen != Listen::Here
+        {
+            return Err(invalid("listen= in the URL of listen=".into()).hint("write it once"));
+        }
+        if self.keys != Keys::Fencelock && (self.strategy != Strategy::Session || !self.namespace.is_empty()) {
+            let error =
+                invalid("keys that are shared with others are those of advisory locks, without a namespace".into());
+            return Err(error.hint("write strategy=session, and no namespace"));
+        }
         if self.namespace.len() > 512 {
             return Err(invalid("the namespace is too long".into()).hint("use at most 512 bytes"));
         }
@@ -150,6 +258,7 @@ impl Config {
     }
     /// The URL that leads to the same locks; `None` when it would show the password.
     pub(crate) fn url(&self) -> Option<String> {
+        let elsewhere = if let Listen::At(url) = &self.listen { Some(Self::from_url(url).ok()?.url()?) } else { None };
         if self.password.is_some() {
             return None;
         }
@@ -160,6 +269,21 @@ impl Config {
         };
         if let Some(schema) = &self.schema {
             add("schema", schema);
+        }
+        if self.strategy == Strategy::Session {
+            add("strategy", "session");
+        }
+        match self.keys {
+            Keys::Fencelock => {}
+            Keys::Sqlx => add("keys", "sqlx"),
+            Keys::Madelson => add("keys", "madelson"),
+            Keys::WithAdvisoryLock => add("keys", "with_advisory_lock"),
+            Keys::Raw => add("keys", "raw"),
+        }
+        match (&self.listen, &elsewhere) {
+            (Listen::Off, _) => add("listen", "off"),
+            (_, Some(url)) => add("listen", url),
+            _ => {}
         }
         if !self.namespace.is_empty() {
             add("namespace", &self.namespace);
@@ -220,6 +344,9 @@ mod tests {
             "postgresql://u@h?namespace=a%26b",
             "postgres://u@h/d?schema=s",
             "postgres://u@h?sslmode=verify-full&ca=%2Fa&cert=%2Fb&key=%2Fc",
+            "postgres://u@h?listen=off",
+            "postgres://u@h?strategy=session&keys=with_advisory_lock",
+            "postgres://u@pooler/d?listen=postgres%3A%2F%2Fu%40db%3A5432%2Fd",
         ] {
             let config = Config::from_url(text).unwrap();
             assert_eq!(Config::from_url(&config.url().unwrap()).unwrap(), config, "{text}");
@@ -238,6 +365,11 @@ mod tests {
             ("postgres://u@h?ca=/x", "sslmode=verify-full"),
             ("postgres://u@h?sslmode=require&cert=/x", "belong together"),
             ("postgres://u@h?schema=", "1 to 63 bytes"),
+            ("postgres://u@h?listen=no", "listen"),
+            ("postgres://u@h?strategy=row", "strategy=session"),
+            ("postgres://u@h?strategy=session&keys=mine", "madelson"),
+            ("postgres://u@h?keys=sqlx", "strategy=session"),
+            ("postgres://u@h?listen=postgres%3A%2F%2Fu%40h%3Flisten%3Doff", "write it once"),
             ("http://h", "is not this engine's"),
         ] {
             let error = Config::from_url(url).unwrap_err();

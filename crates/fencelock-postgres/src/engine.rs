@@ -1,6 +1,6 @@
 //! The engine's door: calls of callers go over their runtime's own connection, whatever waits is given to `run`.
 use crate::{
-    config::{Config, MAX_TTL, MIN_TTL},
+    config::{Config, MAX_TTL, MIN_TTL, Strategy},
     error::Fault,
     keeper::{Order, run},
     link::{CONNECT_TIMEOUT, Conn, Link, PATIENCE},
@@ -37,6 +37,8 @@ const AGAIN: u32 = 5;
 const WINDOW: Duration = PATIENCE;
 /// Whoever only tries is answered in time, also while somebody's transaction keeps the row (SAFETY E2).
 const TRY: Duration = Duration::from_millis(30);
+/// So long a session has to let go of what is asked back.
+const ASKED: Duration = Duration::from_secs(1);
 /// The most holds of one renewal.
 const BATCH: usize = 256;
 
@@ -58,6 +60,14 @@ impl PostgresEngine {
     /// # Cancel safety
     /// If dropped nothing is left but, perhaps, the tables.
     pub async fn connect(config: Config) -> Result<Self> {
+        if config.strategy != Strategy::Lease {
+            let error = Error::new(ErrorKind::InvalidConfig, "connect", "this is the engine of strategy=lease");
+            return Err(error.hint("take PostgresSessionEngine, or fencelock::connect, which takes the right one"));
+        }
+        Self::connect_any(config).await
+    }
+    /// Whatever the strategy: this part is the same.
+    pub(crate) async fn connect_any(config: Config) -> Result<Self> {
         if tokio::runtime::Handle::try_current().is_ok() {
             return Self::open(config).await;
         }
@@ -119,6 +129,9 @@ impl PostgresEngine {
         Self::connect(Config::from_url(url)?).await
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
     fn link(&self) -> &Link {
         &self.shared.link
     }
@@ -154,6 +167,26 @@ impl PostgresEngine {
         let token = Token::new(number).ok_or_else(|| self.link().tell("lock", &Fault::Answer))?;
         Ok(Outcome::Granted(granted(request, token, sent_at, now)))
     }
+    /// Who holds it in a session was asked to let go: he tells his holder first. Whoever does not is ended, and all that he holds.
+    async fn see_it_go(&self, name: &Name, token: Token, pid: i64) -> Result<Released, Fault> {
+        let (asked, mut ended) = (BootClock.now(), false);
+        loop {
+            let conn = self.link().here().await?;
+            let status = self.shared.status(&conn, name).await?;
+            if !status.holders.iter().any(|holder| holder.token == token) {
+                return Ok(Released::Released);
+            }
+            let since = asked.until(BootClock.now());
+            if since > PATIENCE {
+                return Err(Fault::Unanswered);
+            }
+            if since > ASKED && !ended {
+                self.link().rows(&conn, PATIENCE, &format!("SELECT pg_terminate_backend({pid})")).await?;
+                ended = true;
+            }
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
     /// A function that answers at once but for a locked row, asked until that is free.
     async fn unlocked(&self, call: &str) -> Result<Reply, Fault> {
         let (limit, mut tries) = (BootClock.now() + PATIENCE, 0);
@@ -182,9 +215,9 @@ impl Engine for PostgresEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         // Word may overtake the answer.
-        let expected = request.wait().then(|| self.shared.expect(request.hold()));
-        let (began, limit) = (BootClock.now(), BootClock.now() + CONNECT_TIMEOUT);
-        let (mut misses, mut late, mut locked) = (0, false, 0);
+        let expected = request.wait().then(|| self.shared.expect(request.name(), request.hold()));
+        let limit = BootClock.now() + CONNECT_TIMEOUT;
+        let (mut misses, mut late, mut locked, mut locked_since) = (0, false, 0, None);
         let (busy, next) = loop {
             // Why there is none is told also to those who gave up waiting for it.
             let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
@@ -208,16 +241,24 @@ impl Engine for PostgresEngine {
                     return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
                 }
                 Ok(Reply::OtherSize(size)) => return Err(request.other_capacity(size)),
+                Ok(Reply::Layout(other)) => return Err(self.link().tell("lock", &Fault::Layout(other))),
                 Ok(Reply::Locked) => {
                     // A transaction of the user's own may keep the row for long, or another one's statement for a moment.
-                    if !request.wait() && began.until(BootClock.now()) > TRY {
+                    let tried = locked_since.get_or_insert(sent_at).until(BootClock.now());
+                    locked += 1;
+                    if request.wait() {
+                        if locked == 4 {
+                            request.queued(Busy::default());
+                        }
+                        after_locked(locked)
+                    } else if tried < TRY {
+                        after_locked(locked).min(TRY - tried)
+                    } else if misses > 0 {
+                        // One of these may have been granted: core takes it back.
+                        return Err(self.link().tell("lock", &Fault::Unanswered));
+                    } else {
                         return Ok(Outcome::Busy(Busy::default()));
                     }
-                    locked += 1;
-                    if locked == 4 && request.wait() {
-                        request.queued(Busy::default());
-                    }
-                    after_locked(locked)
                 }
                 Ok(Reply::Past) if !late => {
                     late = true;
@@ -256,9 +297,12 @@ impl Engine for PostgresEngine {
                 Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
                 Ok(Turned::Stopped(busy)) => return Ok(Outcome::Busy(busy)),
                 Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
+                Ok(Turned::OtherKind(kind)) => {
+                    return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
+                }
                 Ok(Turned::Failed(fault)) => return Err(self.link().tell("lock", &fault)),
                 // `run` was begun anew: its place in the queue is still there.
-                Err(_) => expected = self.shared.expect(request.hold()),
+                Err(_) => expected = self.shared.expect(request.name(), request.hold()),
             }
         }
     }
@@ -268,7 +312,8 @@ impl Engine for PostgresEngine {
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         let told = self.told("renew");
-        let shortest = grants.iter().map(|grant| grant.ttl).min().unwrap_or(MAX_TTL);
+        // One of nothing is a look at a fixed lease, and has time.
+        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min().unwrap_or(MAX_TTL);
         let call = self.link().call("renew").text(&self.shared.space);
         let call = call.array("text", grants.iter().map(|grant| literal(grant.name.as_str())));
         let call = call.array("uuid", grants.iter().map(|grant| format!("'{}'", grant.hold)));
@@ -293,6 +338,7 @@ impl Engine for PostgresEngine {
         let left = self.shared.leave(&grant.name, grant.hold, Some(grant.token)).await;
         if left.is_ok() {
             self.drop_hold(&grant.name, grant.hold);
+            self.shared.freed(&grant.name);
         }
         match left {
             Ok(Reply::Done { .. }) => Ok(Released::Released),
@@ -340,9 +386,9 @@ impl Engine for PostgresEngine {
             sleep(after_locked(tries)).await;
         }
     }
-    async fn run(&self, _reports: &Reports) -> Result<()> {
+    async fn run(&self, reports: &Reports) -> Result<()> {
         let mut inbox = self.inbox.lock().await;
-        run(&self.shared, &mut inbox, self.retention).await;
+        run(&self.shared, &mut inbox, reports, self.retention).await;
         Ok(())
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {
@@ -358,14 +404,8 @@ impl Engine for PostgresEngine {
     }
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         let told = self.told("list");
-        let conn = self.link().soon(std::future::pending()).await.map_err(&told)?;
-        match list(&self.shared, &conn, prefix, page).await {
-            Err(fault) if fault.ends_connection() => {
-                let conn = self.link().soon(std::future::pending()).await.map_err(&told)?;
-                list(&self.shared, &conn, prefix, page).await.map_err(told)
-            }
-            end => end.map_err(told),
-        }
+        let conn = self.link().aside().await.map_err(&told)?;
+        list(&self.shared, &conn, prefix, page).await.map_err(told)
     }
     async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
         let call = self.link().call("force").text(&self.shared.space).text(name.as_str()).number(token.get()).end();
@@ -381,6 +421,9 @@ impl Engine for PostgresEngine {
                     return Ok(Released::NotHeld { holder: holder.map(|holder| *holder) });
                 }
                 Ok(Reply::Locked) if BootClock.now() < limit => asked.store(before, Relaxed),
+                Ok(Reply::Asked { pid }) => {
+                    return self.see_it_go(name, token, pid).await.map_err(self.told("release"));
+                }
                 Ok(Reply::Locked) => return Err(self.link().tell("release", &Fault::Locked)),
                 Ok(_) => return Err(self.link().tell("release", &Fault::Answer)),
                 Err(fault) if fault.ends_connection() && before == 0 => {}

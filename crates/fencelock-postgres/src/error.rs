@@ -20,6 +20,12 @@ pub(crate) enum Fault {
     Locked,
     /// An answer that no function of ours gives.
     Answer,
+    /// The same, and what it was.
+    Odd(String),
+    /// Sessions of the server are not ours alone.
+    Pooled,
+    /// Somebody has the lock who minds other rules: which.
+    Layout(String),
     /// What is there cannot be used.
     Unusable { what: String, hint: &'static str },
 }
@@ -65,6 +71,15 @@ impl Fault {
             SqlState::DATABASE_DROPPED,
         ]) || self.code().is_some_and(|code| code.code().starts_with("08"))
     }
+    /// How much it tells, of several.
+    pub(crate) fn weight(&self) -> u8 {
+        match self {
+            Self::Connect(_) if self.code().is_some() => 3,
+            Self::Connect(e) if said(e).contains(READ_ONLY) => 2,
+            Self::Connect(_) => 1,
+            _ => 0,
+        }
+    }
     /// The tables are not there.
     pub(crate) fn is_missing(&self) -> bool {
         self.is(&[SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME])
@@ -93,9 +108,20 @@ impl Fault {
                 .hint("look for it in pg_stat_activity: it may be idle in transaction"),
             Self::Answer => new(ErrorKind::Protocol, "the server answered what no function of this version answers")
                 .hint("look whether another version has made the tables"),
+            Self::Pooled => Error::new(
+                ErrorKind::Unsupported,
+                operation,
+                "a pooler of transactions is in between: sessions are not ours",
+            )
+            .with("postgres", endpoint)
+            .hint("connect past it, or take strategy=lease"),
+            Self::Layout(other) => new(ErrorKind::LayoutMismatch, "the lock is held by another strategy")
+                .with("strategy", other)
+                .hint("use one strategy, and the same keys, for a name everywhere"),
+            Self::Odd(what) => Self::Answer.tell(operation, endpoint).with("answer", what),
             Self::Unusable { what, hint } => new(ErrorKind::InvalidConfig, what).hint(*hint),
             Self::Connect(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
-                let read_only = said(e).contains("does not allow writes");
+                let read_only = said(e).contains(READ_ONLY);
                 let what = if read_only { "the server takes no writes: it is a standby" } else { "no connection" };
                 let hint = if read_only {
                     "give the primary's address, or all of them: the one that takes writes is found"
@@ -112,6 +138,9 @@ impl Fault {
         }
     }
 }
+
+/// As the driver says it of a server that takes no writes.
+const READ_ONLY: &str = "does not allow writes";
 
 /// The server's own refusals: the call had no effect.
 fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio_postgres::Error) -> Option<Error> {

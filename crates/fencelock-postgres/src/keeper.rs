@@ -4,7 +4,7 @@ use crate::{
     shared::{Expected, Shared, micros},
     turns::{Turned, beat, listen, wait},
 };
-use fencelock_core::{BootClock, Busy, Clock, HoldId, Moment, Name, Request};
+use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -22,7 +22,12 @@ pub(crate) enum Order {
 const CLEAN: Duration = Duration::from_secs(3_600);
 
 /// Never returns.
-pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceiver<Order>, retention: Duration) {
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    inbox: &mut mpsc::UnboundedReceiver<Order>,
+    reports: &Reports,
+    retention: Duration,
+) {
     // Whoever listened was a task of the run before.
     shared.nobody_listens();
     shared.set_ears(None);
@@ -52,6 +57,8 @@ pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceive
                     beats.spawn(beat(shared.clone()));
                 }
             }
+            // A failover may have cost holds: they are looked at at once, not with their next renewal (SAFETY G6).
+            () = shared.link.broke.notified() => reports.send(Event::Recheck),
             _ = clean_up.tick() => {
                 tasks.spawn(clean(shared.clone(), retention));
             }
@@ -73,8 +80,8 @@ async fn sweep(shared: Arc<Shared>, name: Name, hold: HoldId, until: Moment) {
 async fn clean(shared: Arc<Shared>, retention: Duration) {
     const PART: i64 = 1_000;
     let call = shared.link.call("clean").number(micros(retention)).end();
+    let Ok(conn) = shared.link.aside().await else { return };
     loop {
-        let Ok(conn) = shared.link.here().await else { return };
         let Ok(rows) = shared.link.rows(&conn, 4 * PATIENCE, &call).await else { return };
         let gone = rows.first().and_then(|row| row.get(0)).and_then(|gone| gone.parse::<i64>().ok());
         if gone.is_none_or(|gone| gone < PART) {

@@ -2,7 +2,7 @@
 //!
 //! *Invariant (SAFETY E8):* every call has a limit of ours; one that is over it gives its connection up.
 use crate::{
-    config::Config,
+    config::{Config, Listen},
     error::Fault,
     tls,
     wire::{
@@ -18,25 +18,30 @@ use std::{
     pin::pin,
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    sync::{
+        Notify,
+        mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    },
     time::{sleep, timeout},
 };
 use tokio_postgres::{
-    AsyncMessage, Client, NoTls, SimpleQueryMessage, SimpleQueryRow,
+    AsyncMessage, CancelToken, Client, NoTls, SimpleQueryMessage, SimpleQueryRow,
     config::{SslMode, TargetSessionAttrs},
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 /// For so long a connection is tried (SAFETY E8).
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For so long one host is tried, where there are several.
+/// For no longer one host is tried: it may take a connection and say nothing.
 const ONE_HOST: Duration = Duration::from_secs(2);
+/// A connection of which nothing has come for a while is asked whether it is there, and has so long to answer.
+const STILL_THERE: Duration = Duration::from_millis(500);
 /// For so long an answer is waited for: a server that writes a checkpoint is silent for a second now and then.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// A pooler in between forgets what is said to begin with, so each transaction says it, where the database's own way is another one.
@@ -69,6 +74,10 @@ fn now() -> u64 {
 
 pub(crate) struct Link {
     driver: Arc<Driver>,
+    /// Where it is listened; `None`: nowhere.
+    ears: Option<Arc<Driver>>,
+    /// A connection was given up: what became of the holds is not known (SAFETY G6).
+    pub(crate) broke: Notify,
     all: Arc<Connections<Arc<Wire>, Fault>>,
     pub(crate) endpoint: Arc<str>,
     place: OnceLock<Place>,
@@ -82,25 +91,82 @@ pub(crate) struct Place {
 }
 /// Makes connections.
 struct Driver {
-    config: tokio_postgres::Config,
+    /// One for each host.
+    hosts: Vec<tokio_postgres::Config>,
+    /// Which of them is tried first: the one that served last.
+    first: AtomicUsize,
     tls: Option<MakeRustlsConnect>,
 }
 impl Driver {
-    /// `told`: where what the server says by itself goes.
+    fn new(config: &Config) -> Result<Self> {
+        let host = |(host, port): &(String, u16)| {
+            let mut driver = tokio_postgres::Config::new();
+            driver.host(host).port(*port).user(&config.user).dbname(&config.database).application_name("fencelock");
+            if let Some(password) = &config.password {
+                driver.password(password);
+            }
+            driver.target_session_attrs(TargetSessionAttrs::ReadWrite);
+            driver.ssl_mode(if config.tls.is_some() { SslMode::Require } else { SslMode::Disable });
+            // Whoever is silent for so long is gone: an idle listener has nothing else to know it by.
+            driver
+                .keepalives_idle(Duration::from_secs(10))
+                .keepalives_interval(Duration::from_secs(3))
+                .keepalives_retries(3);
+            driver
+        };
+        let (hosts, tls) =
+            (config.hosts.iter().map(host).collect(), config.tls.as_ref().map(tls::connector).transpose()?);
+        Ok(Self { hosts, first: AtomicUsize::new(0), tls })
+    }
+    /// To the first host that takes writes. *Invariant (SAFETY E8):* each has its part of the time, so one that takes connections and
+    /// says nothing keeps nobody from the others. `told`: where what the server says by itself goes.
     async fn connect(&self, told: Option<UnboundedSender<String>>) -> Result<Client, Fault> {
+        let (many, first) = (self.hosts.len().max(1), self.first.load(Relaxed));
+        let each = ONE_HOST.min(CONNECT_TIMEOUT.mul_f32(0.9) / u32::try_from(many).unwrap_or(u32::MAX));
+        let mut why = Fault::Unreached;
+        for n in 0..many {
+            let host = (first + n) % many;
+            let Some(config) = self.hosts.get(host) else { break };
+            match timeout(each, self.reach(config, told.clone())).await.unwrap_or(Err(Fault::Unreached)) {
+                Ok(client) => {
+                    self.first.store(host, Relaxed);
+                    return Ok(client);
+                }
+                // What a server says by itself tells more than that another one is silent.
+                Err(fault) if fault.weight() >= why.weight() => why = fault,
+                Err(_) => {}
+            }
+        }
+        Err(why)
+    }
+    async fn reach(
+        &self,
+        config: &tokio_postgres::Config,
+        told: Option<UnboundedSender<String>>,
+    ) -> Result<Client, Fault> {
         let fault = |e| Fault::Connect(Arc::new(e));
         match &self.tls {
             None => {
-                let (client, connection) = self.config.connect(NoTls).await.map_err(fault)?;
+                let (client, connection) = config.connect(NoTls).await.map_err(fault)?;
                 tokio::spawn(drive(connection, told));
                 Ok(client)
             }
             Some(tls) => {
-                let (client, connection) = self.config.connect(tls.clone()).await.map_err(fault)?;
+                let (client, connection) = config.connect(tls.clone()).await.map_err(fault)?;
                 tokio::spawn(drive(connection, told));
                 Ok(client)
             }
         }
+    }
+    /// What nobody waits for any more does not go on at the server: it would keep a process there busy for as long as it is blocked.
+    fn cancel(&self, token: CancelToken) {
+        let tls = self.tls.clone();
+        tokio::spawn(timeout(ONE_HOST, async move {
+            match tls {
+                None => token.cancel_query(NoTls).await,
+                Some(tls) => token.cancel_query(tls).await,
+            }
+        }));
     }
 }
 /// Until it breaks, or nobody has its client any more.
@@ -119,19 +185,16 @@ where
 
 impl Link {
     pub(crate) fn new(config: &Config) -> Result<Self> {
-        let mut driver = tokio_postgres::Config::new();
-        for (host, port) in &config.hosts {
-            driver.host(host).port(*port);
-        }
-        driver.user(&config.user).dbname(&config.database).application_name("fencelock");
-        if let Some(password) = &config.password {
-            driver.password(password);
-        }
-        driver.connect_timeout(ONE_HOST).target_session_attrs(TargetSessionAttrs::ReadWrite);
-        driver.ssl_mode(if config.tls.is_some() { SslMode::Require } else { SslMode::Disable });
-        let tls = config.tls.as_ref().map(tls::connector).transpose()?;
+        let driver = Arc::new(Driver::new(config)?);
+        let ears = match &config.listen {
+            Listen::Here => Some(driver.clone()),
+            Listen::Off => None,
+            Listen::At(url) => Some(Arc::new(Driver::new(&Config::from_url(url)?)?)),
+        };
         Ok(Self {
-            driver: Arc::new(Driver { config: driver, tls }),
+            driver,
+            ears,
+            broke: Notify::new(),
             all: Connections::new(),
             endpoint: config.endpoint().into(),
             place: OnceLock::new(),
@@ -148,11 +211,32 @@ impl Link {
             async move { driver.connect(None).await.map(|client| Arc::new(Wire { client, silent: AtomicU64::new(0) })) }
         };
         let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
-        if !conn.client.is_closed() && !conn.is_mute() {
+        if !conn.client.is_closed() && (!conn.is_mute() || self.is_still_there(&conn).await) {
             return Ok(conn);
         }
-        self.all.give_up(&conn);
+        self.give_up(&conn);
         self.all.here(CONNECT_TIMEOUT, make).await
+    }
+    fn give_up(&self, conn: &Conn) {
+        self.all.give_up(conn);
+        self.broke.notify_one();
+    }
+    /// Whoever asked last may have gone before the answer came, which nobody noticed then.
+    async fn is_still_there(&self, conn: &Conn) -> bool {
+        let answer = within(STILL_THERE, conn.client.simple_query("")).await;
+        if answer.is_some() {
+            conn.heard();
+        }
+        answer.is_some_and(|answer| answer.is_ok())
+    }
+    /// A connection of the caller's own, for what takes long: nobody's renewal waits behind it.
+    pub(crate) async fn aside(&self) -> Result<Conn, Fault> {
+        let own = Connections::new();
+        let driver = self.driver.clone();
+        let make = || async move {
+            driver.connect(None).await.map(|client| Arc::new(Wire { client, silent: AtomicU64::new(0) }))
+        };
+        own.here(CONNECT_TIMEOUT, make).await
     }
     /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
     pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
@@ -189,6 +273,12 @@ impl Link {
         }
     }
 
+    /// A connection that is nobody else's, and what it hears by itself: the end of that is the connection's.
+    pub(crate) async fn dedicated(&self) -> Result<(Client, UnboundedReceiver<String>), Fault> {
+        let (told, heard) = unbounded_channel();
+        Ok((self.driver.connect(Some(told)).await?, heard))
+    }
+
     pub(crate) fn call(&self, function: &str) -> Call {
         let (prefix, schema) = self.place.get().map_or(("", ""), |place| (place.prefix, place.schema.as_str()));
         Call::new(prefix, schema, function)
@@ -204,11 +294,14 @@ impl Link {
                 conn.heard();
                 answer.map(rows).map_err(Fault::of)
             }
-            None => Err(Fault::Unanswered),
+            None => {
+                self.driver.cancel(conn.client.cancel_token());
+                Err(Fault::Unanswered)
+            }
         };
         match &answer {
             Err(Fault::Unanswered) if !conn.is_mute() => {}
-            Err(fault) if fault.ends_connection() => self.all.give_up(conn),
+            Err(fault) if fault.ends_connection() => self.give_up(conn),
             _ => {}
         }
         answer
@@ -266,35 +359,65 @@ impl Link {
         let store = row.get(1).map(|store| store.replace('-', "")).ok_or(Fault::Answer)?;
         u128::from_str_radix(&store, 16).map_err(|_| Fault::Answer)
     }
-    /// Makes the tables: all of them, or none. Two that come together do so one after the other.
+    /// Makes the tables: all of them, or none. Two that come together do so one after the other, and neither waits for its client
+    /// meanwhile: it is one message (SAFETY E7).
     async fn make(&self, schema: &str, there: &str) -> Result<(), Fault> {
-        // One of its own: its transaction takes several steps.
-        let client = timeout(CONNECT_TIMEOUT, self.driver.connect(None)).await.unwrap_or(Err(Fault::Unreached))?;
-        let ask = async |text: &str| {
-            let answer = within(CONNECT_TIMEOUT, client.simple_query(text)).await;
-            answer.ok_or(Fault::Unanswered)?.map_err(Fault::of).map(rows)
-        };
-        ask(&format!("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT pg_advisory_xact_lock({})", schema::TURN)).await?;
-        if ask(there).await?.first().is_none_or(|row| row.get(0).is_none()) {
-            ask(&schema::script(schema)).await?;
-        }
-        ask("COMMIT").await.map(drop)
+        let turn = format!("SELECT pg_advisory_xact_lock({})", schema::TURN);
+        let (there, script) = (there.trim_start_matches("SELECT "), literal(&schema::script(schema)));
+        let make = format!("DO {}", literal(&format!("BEGIN IF {there} IS NULL THEN EXECUTE {script}; END IF; END")));
+        let conn = self.aside().await?;
+        self.rows(&conn, CONNECT_TIMEOUT, &format!("{READ_COMMITTED}{turn};{make}")).await.map(drop)
     }
-    /// A connection that hears what is told to this client, until it breaks; what it hears comes out there. And the server's process.
-    pub(crate) async fn listen(&self, channel: &str) -> Result<(Client, UnboundedReceiver<String>, i64), Fault> {
+    /// Whether it is listened at all.
+    pub(crate) fn may_listen(&self) -> bool {
+        self.ears.is_some()
+    }
+    /// A connection that hears what is told to this client, until it breaks. `None`: it is not this client's alone.
+    pub(crate) async fn listen(&self, channel: &str) -> Result<Option<Ears>, Fault> {
+        let Some(driver) = &self.ears else { return Ok(None) };
         let (told, heard) = unbounded_channel();
         let listening = async {
-            let client = self.driver.connect(Some(told)).await?;
+            let client = driver.connect(Some(told)).await?;
             let ask = format!("LISTEN {}; SELECT pg_backend_pid()", identifier(channel));
             let said = rows(client.simple_query(&ask).await.map_err(Fault::of)?);
             let pid = said.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok()).ok_or(Fault::Answer)?;
-            Ok((client, pid))
+            Ok(Ears { client, heard, pid })
         };
-        let (client, pid) = timeout(CONNECT_TIMEOUT, listening).await.unwrap_or(Err(Fault::Unreached))?;
-        Ok((client, heard, pid))
+        let ears = timeout(CONNECT_TIMEOUT, listening).await.unwrap_or(Err(Fault::Unreached))?;
+        // Another connection of ours that is carried by the same process of the server: a pooler of transactions.
+        let conn = self.here().await?;
+        let other = self.rows(&conn, PATIENCE, "SELECT pg_backend_pid()").await?;
+        let other: Option<i64> = other.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
+        if other == Some(ears.pid) || !ears.are_ours(channel).await? {
+            let _ = within(STILL_THERE, ears.client.simple_query(&format!("UNLISTEN {}", identifier(channel)))).await;
+            return Ok(None);
+        }
+        Ok(Some(ears))
     }
 }
-fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
+/// A connection that listens.
+pub(crate) struct Ears {
+    client: Client,
+    /// What it hears; the end of it is the connection's.
+    pub(crate) heard: UnboundedReceiver<String>,
+    /// The server's process.
+    pub(crate) pid: i64,
+}
+impl Ears {
+    /// The server is there, takes writes, and it is the same process of it that listens: a connection on which nothing is ever asked may
+    /// lead nowhere any more.
+    pub(crate) async fn are_ours(&self, channel: &str) -> Result<bool, Fault> {
+        let ask = format!(
+            "SELECT pg_backend_pid(), EXISTS (SELECT FROM pg_listening_channels() c WHERE c = {}) AND NOT pg_is_in_recovery()",
+            literal(channel)
+        );
+        let answer = within(PATIENCE, self.client.simple_query(&ask)).await.ok_or(Fault::Unanswered)?;
+        let said = rows(answer.map_err(Fault::of)?);
+        let row = said.first().ok_or(Fault::Answer)?;
+        Ok(row.get(0).and_then(|pid| pid.parse().ok()) == Some(self.pid) && row.get(1) == Some("t"))
+    }
+}
+pub(crate) fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
     let row = |message| match message {
         SimpleQueryMessage::Row(row) => Some(row),
         _ => None,
@@ -309,7 +432,7 @@ impl std::fmt::Debug for Link {
 
 /// What comes within `limit` of the time in which this process ran: one that was stopped, or a machine that stood still, has not
 /// waited meanwhile, and reads what has come before it gives up.
-async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
     const NAPS: u32 = 8;
     let mut answer = pin!(answer);
     for _ in 0..NAPS {

@@ -6,11 +6,15 @@ use crate::{
 };
 use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
 use std::{
-    collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tokio::{sync::Notify, time::sleep};
+use tokio_postgres::SimpleQueryRow;
 
 /// Core waits for a second.
 const LEAVE: Duration = Duration::from_millis(800);
@@ -24,12 +28,13 @@ pub(crate) struct Shared {
     /// Host and process, and a blank.
     here: String,
     waits: Mutex<Waits>,
+    beats: AtomicU32,
     /// A command of its attempt broke off and may arrive until then.
     haunted: Mutex<HashMap<HoldId, Moment>>,
 }
 #[derive(Debug, Default)]
 struct Waits {
-    places: HashMap<HoldId, Arc<Notify>>,
+    places: HashMap<HoldId, (Name, Arc<Notify>)>,
     /// Somebody listens, or is about to.
     listening: bool,
     /// The server's process that listens for us.
@@ -46,7 +51,7 @@ impl Drop for Expected {
     fn drop(&mut self) {
         let mut waits = self.shared.waits();
         // It may be expected anew already.
-        if waits.places.get(&self.hold).is_some_and(|wake| Arc::ptr_eq(wake, &self.wake)) {
+        if waits.places.get(&self.hold).is_some_and(|(_, wake)| Arc::ptr_eq(wake, &self.wake)) {
             waits.places.remove(&self.hold);
         }
     }
@@ -57,7 +62,15 @@ impl Shared {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() || c == '\0' { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
-        Self { link, space, client, here: format!("{host} {pid} "), waits: Mutex::default(), haunted: Mutex::default() }
+        Self {
+            link,
+            space,
+            client,
+            here: format!("{host} {pid} "),
+            waits: Mutex::default(),
+            beats: AtomicU32::new(0),
+            haunted: Mutex::default(),
+        }
     }
     fn waits(&self) -> MutexGuard<'_, Waits> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
@@ -87,9 +100,9 @@ impl Shared {
     }
 
     /// Word for this attempt wakes it from here on.
-    pub(crate) fn expect(self: &Arc<Self>, hold: HoldId) -> Expected {
+    pub(crate) fn expect(self: &Arc<Self>, name: &Name, hold: HoldId) -> Expected {
         let wake = Arc::<Notify>::default();
-        self.waits().places.insert(hold, wake.clone());
+        self.waits().places.insert(hold, (name.clone(), wake.clone()));
         Expected { shared: self.clone(), hold, wake }
     }
     /// Somebody has to listen, and this caller is the one.
@@ -125,16 +138,48 @@ impl Shared {
     }
     /// What was told while nobody listened was told to nobody.
     pub(crate) fn wake_all(&self) {
-        self.waits().places.values().for_each(|wake| wake.notify_one());
+        self.waits().places.values().for_each(|(_, wake)| wake.notify_one());
     }
-    /// Its turn may have come.
-    pub(crate) fn heard(&self, hold: &str) {
-        let hold: Option<HoldId> = hold.replace('-', "").parse().ok();
-        if let Some(wake) = hold.and_then(|hold| self.waits().places.get(&hold).cloned()) {
-            wake.notify_one();
+    /// This client has given it back: where nobody can listen, those of its own need not wait for their next look.
+    pub(crate) fn freed(&self, name: &Name) {
+        let waits = self.waits();
+        if waits.ears.is_none() {
+            waits.places.values().filter(|(waited, _)| waited == name).for_each(|(_, wake)| wake.notify_one());
         }
     }
-
+    /// The turn of one of ours may have come. Which lock it is, and of whom, where nobody here waits for it any more.
+    pub(crate) fn heard(&self, word: &str) -> Option<(Name, HoldId)> {
+        let (hold, rest) = word.split_once(' ')?;
+        let (length, names) = rest.split_once(' ')?;
+        let hold: HoldId = hold.replace('-', "").parse().ok()?;
+        if let Some((_, wake)) = self.waits().places.get(&hold) {
+            wake.notify_one();
+            return None;
+        }
+        let (space, name) = names.split_at_checked(length.parse().ok()?)?;
+        if space == self.space { Some((Name::new(name).ok()?, hold)) } else { None }
+    }
+    /// Places that nobody here waits in any more; asked with every third sign of life.
+    ///
+    /// *Invariant:* an attempt is expected before its first command is sent, so whoever is found there and was not here before has gone.
+    pub(crate) async fn left_behind(&self) -> Result<Vec<(Name, HoldId)>, Fault> {
+        if !self.beats.fetch_add(1, Relaxed).is_multiple_of(3) {
+            return Ok(Vec::new());
+        }
+        let here: HashSet<HoldId> = self.waits().places.keys().copied().collect();
+        let call = self.link.call("places").text(&self.space).id(self.client).end();
+        let rows = self.link.rows(&self.link.here().await?, PATIENCE, &call).await?;
+        let place = |row: &SimpleQueryRow| {
+            let hold: HoldId = row.get(1)?.replace('-', "").parse().ok()?;
+            Some((Name::new(row.get(0)?).ok()?, hold)).filter(|_| !here.contains(&hold))
+        };
+        Ok(rows.iter().filter_map(place).collect())
+    }
+    /// Ends a place in the queue, and no hold.
+    pub(crate) async fn quit(&self, name: &Name, hold: HoldId) -> Result<(), Fault> {
+        let call = self.link.call("quit").text(&self.space).text(name.as_str()).id(hold).end();
+        self.insist(&call).await.map(drop)
+    }
     /// A queued attempt's look.
     pub(crate) async fn refresh(&self, request: &Request) -> Result<(Reply, Moment), Fault> {
         let conn = self.link.here().await?;
@@ -147,12 +192,16 @@ impl Shared {
     pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
         let call = self.link.call("release").text(&self.space).text(name.as_str()).id(hold);
         let call = call.or_null(token.map(Token::get)).end();
+        self.insist(&call).await
+    }
+    /// One that is locked is tried again for as long as core waits.
+    async fn insist(&self, call: &str) -> Result<Reply, Fault> {
         let limit = BootClock.now() + LEAVE;
         let mut pause = 1;
         loop {
             let conn = self.link.here().await?;
             let left = BootClock.now().until(limit).max(Duration::from_millis(10));
-            match self.link.run(&conn, left, &call).await {
+            match self.link.run(&conn, left, call).await {
                 Ok(Reply::Locked) if BootClock.now() < limit => {}
                 Ok(Reply::Locked) => return Err(Fault::Locked),
                 end => return end,
@@ -164,7 +213,9 @@ impl Shared {
     /// One lock, as it is now. It makes no record.
     pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {
         let call = self.link.call("inspect").text(&self.space).text(name.as_str()).end();
-        status(name, &self.link.rows(conn, PATIENCE, &call).await?).ok_or(Fault::Answer)
+        let rows = self.link.rows(conn, PATIENCE, &call).await?;
+        let odd = || Fault::Odd(format!("{rows:?}").chars().take(400).collect());
+        status(name, &rows).ok_or_else(odd)
     }
 }
 /// As the functions count.

@@ -1,11 +1,11 @@
 //! Waiting: every queued attempt is a task of `run`.
 use crate::{
     error::Fault,
-    link::CONNECT_TIMEOUT,
+    link::{CONNECT_TIMEOUT, Ears},
     shared::{Expected, Shared},
     wire::reply::Reply,
 };
-use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, Lease, Moment, Request, Token};
+use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, HoldId, Kind, Lease, Moment, Name, Request, Token};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -15,10 +15,17 @@ use tokio::{
 /// Word may be lost: whoever waits looks by himself so often, and the first of all oftener for a while.
 const LOOK: u64 = 1_000;
 const FIRST: Duration = Duration::from_millis(250);
+/// Where nobody can listen the first of all looks so often, for so long since he became the first.
+const POLL: u64 = 40;
+const EAGER: Duration = Duration::from_secs(5);
 /// A client that waits says so often that it lives.
 const BEAT: Duration = Duration::from_secs(1);
 /// Those who wait for a lease to end look one after the other.
 const APART: Duration = Duration::from_millis(60);
+/// Whether it is still listened is asked so often.
+const CHECK: Duration = Duration::from_secs(2);
+/// Behind a pooler of transactions nobody can listen. It may be gone some day.
+const SHARED: Duration = Duration::from_secs(60);
 /// Nobody waits any more: so long after, nobody listens.
 const REST: Duration = Duration::from_secs(10);
 
@@ -28,6 +35,7 @@ pub(crate) enum Turned {
     /// What was known of those in the way.
     Stopped(Busy),
     Displaced,
+    OtherKind(Kind),
     Failed(Fault),
 }
 
@@ -41,7 +49,7 @@ pub(crate) async fn wait(
     mut next: Duration,
     mut reply: oneshot::Sender<Turned>,
 ) {
-    let (mut pause, mut locked) = (Duration::from_millis(10), 1);
+    let (mut pause, mut locked, mut first) = (Duration::from_millis(10), 1, None);
     let end = loop {
         tokio::select! {
             biased;
@@ -62,10 +70,18 @@ pub(crate) async fn wait(
         match answer {
             Ok((Reply::Done { number, now }, sent_at)) => {
                 let Some(token) = Token::new(number) else { break Turned::Failed(Fault::Answer) };
+                // Who fits in beside it may be here, too.
+                if !request.claim().is_exclusive() {
+                    shared.freed(request.name());
+                }
                 break Turned::Granted(granted(&request, token, sent_at, now));
             }
             Ok((Reply::Queued { busy: now, rest }, _)) => {
                 next = nap(now.ahead, rest);
+                first = if now.ahead == Some(0) { first.or_else(|| Some(BootClock.now())) } else { None };
+                if first.is_some_and(|first| shared.ears().is_none() && first.until(BootClock.now()) < EAGER) {
+                    next = next.min(Duration::from_millis(fastrand::u64(POLL / 2..POLL * 3 / 2)));
+                }
                 pause = Duration::from_millis(10);
                 request.queued(now.clone());
                 busy = now;
@@ -109,35 +125,27 @@ pub(crate) fn after_locked(times: u32) -> Duration {
 /// Listens while anybody waits. What it was not told is looked for by each waiter.
 pub(crate) async fn listen(shared: Arc<Shared>) {
     let (channel, mut pause) = (shared.channel(), Duration::from_millis(10));
-    loop {
-        match timeout(CONNECT_TIMEOUT, shared.link.listen(&channel)).await {
-            Ok(Ok((client, mut heard, pid))) => {
-                shared.set_ears(Some(pid));
+    while shared.link.may_listen() {
+        match timeout(2 * CONNECT_TIMEOUT, shared.link.listen(&channel)).await {
+            Ok(Ok(Some(mut ears))) => {
+                shared.set_ears(Some(ears.pid));
                 // From here on those who release know whether we are there.
                 let _ = shared.beat(BEAT).await;
                 shared.wake_all();
-                let (since, mut rest) = (Instant::now(), interval(REST));
-                rest.reset();
-                loop {
-                    tokio::select! {
-                        hold = heard.recv() => match hold {
-                            Some(hold) => shared.heard(&hold),
-                            None => break,
-                        },
-                        _ = rest.tick() => if shared.may_rest() {
-                            shared.set_ears(None);
-                            return;
-                        },
-                    }
-                }
-                drop(client);
+                let since = Instant::now();
+                let rests = hear(&shared, &mut ears, &channel).await;
                 shared.set_ears(None);
+                if rests {
+                    return;
+                }
+                drop(ears);
                 let _ = shared.beat(BEAT).await;
                 if since.elapsed() > Duration::from_secs(1) {
                     pause = Duration::from_millis(10);
                 }
             }
-            // Whoever waits looks by himself.
+            // A pooler in between: whoever waits looks by himself.
+            Ok(Ok(None)) => pause = SHARED,
             Ok(Err(fault)) if shared.link.tell("lock", &fault).kind() == ErrorKind::PermissionDenied => {
                 pause = Duration::from_secs(1);
             }
@@ -147,13 +155,46 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
             return;
         }
         sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
-        pause = (pause * 2).min(Duration::from_secs(1));
+        pause = (pause * 2).min(Duration::from_secs(1)).max(pause.min(SHARED));
     }
+    // Nobody tries again until `run` is begun anew.
+}
+/// Until it breaks; true: until nobody waits any more.
+async fn hear(shared: &Arc<Shared>, ears: &mut Ears, channel: &str) -> bool {
+    let (mut rest, mut check) = (interval(REST), interval(CHECK));
+    rest.reset();
+    check.reset();
+    loop {
+        tokio::select! {
+            word = ears.heard.recv() => match word {
+                Some(word) => if let Some((name, hold)) = shared.heard(&word) {
+                    // Nobody here waits for it any more: the next one is told (SAFETY G2).
+                    tokio::spawn(give_back(shared.clone(), name, hold));
+                },
+                None => return false,
+            },
+            _ = rest.tick() => if shared.may_rest() {
+                return true;
+            },
+            // *Invariant:* whoever says that he listens does: his process at the server is what others take him to be alive by.
+            _ = check.tick() => if !matches!(ears.are_ours(channel).await, Ok(true)) {
+                return false;
+            },
+        }
+    }
+}
+/// A place that nobody here waits in any more. What does not come through is found again.
+async fn give_back(shared: Arc<Shared>, name: Name, hold: HoldId) {
+    let _ = shared.quit(&name, hold).await;
 }
 /// Says that this client lives, for as long as anybody of it waits: a client that does not is passed.
 pub(crate) async fn beat(shared: Arc<Shared>) {
     let began = BootClock.now();
     // The next one follows soon.
     let _ = shared.beat(BEAT).await;
+    // A place whose withdrawal did not come through would be kept alive by those who wait beside it.
+    for (name, hold) in shared.left_behind().await.unwrap_or_default() {
+        give_back(shared.clone(), name, hold).await;
+    }
     sleep(BEAT.saturating_sub(began.until(BootClock.now()))).await;
 }

@@ -1,12 +1,14 @@
 //! Servers for the tests: private ones, on loopback, on free ports, in folders of their own, and gone afterwards, also when the
 //! test is killed. And [`processes`], for tests between several of them.
 mod abandoned;
+pub mod bench;
 mod clock;
 mod etcd;
 mod mariadb;
 mod network;
 pub mod partition;
 mod peer;
+mod pgbouncer;
 mod pki;
 mod postgres;
 mod process;
@@ -24,6 +26,7 @@ pub use etcd::{Etcd, EtcdOptions, EtcdTls};
 pub use mariadb::MariaDb;
 pub use network::{Network, in_its_own_network};
 pub use peer::Peer;
+pub use pgbouncer::PgBouncer;
 pub use pki::Pki;
 pub use postgres::Postgres;
 pub use process::{Folder, Port};

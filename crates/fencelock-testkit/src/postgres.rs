@@ -1,5 +1,6 @@
 //! A private PostgreSQL.
 use crate::{
+    pgbouncer::PgBouncer,
     process::{Folder, Port, log_of, signal, spawn, state_of},
     template,
 };
@@ -41,9 +42,59 @@ impl Postgres {
         // Made once, and copied: that is ten times as fast.
         template::copy(&template(), &data);
         let arguments = settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect();
+        Self::begin(folder, arguments)
+    }
+    fn begin(folder: Folder, arguments: Vec<String>) -> Self {
         let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
         assert!(server.restart(), "postgres did not start:\n{}", log_of(server.folder.path()));
         server
+    }
+    /// A standby that follows this one, as it is now.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn standby(&self) -> Self {
+        let folder = Folder::new("standby");
+        template::give(folder.path(), USER);
+        let data = folder.path().join("data");
+        let mut copy = Command::new("setpriv");
+        copy.args(template::as_user(USER)).arg(program("pg_basebackup"));
+        copy.args([
+            "-h",
+            "127.0.0.1",
+            "-p",
+            &self.port.to_string(),
+            "-U",
+            "postgres",
+            "-X",
+            "stream",
+            "-R",
+            "-c",
+            "fast",
+        ]);
+        template::run(copy.arg("-D").arg(&data).current_dir(folder.path()));
+        Self::begin(folder, self.arguments.clone())
+    }
+    /// A standby that hears nothing any more of what it follows: what is written there from now on it will never have.
+    ///
+    /// # Panics
+    /// It follows on.
+    pub fn follow_nobody(&self) {
+        self.ask("ALTER SYSTEM SET primary_conninfo = ''");
+        self.ask("SELECT pg_reload_conf()");
+        let deadline = Instant::now() + READY;
+        while self.ask("SELECT count(*) FROM pg_stat_wal_receiver") != "0" {
+            assert!(Instant::now() < deadline, "it follows on");
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+    /// A standby becomes a primary.
+    ///
+    /// # Panics
+    /// It does not.
+    pub fn promote(&self) {
+        assert_eq!(self.ask("SELECT pg_promote()"), "t");
     }
     /// On 127.0.0.1.
     pub fn port(&self) -> u16 {
@@ -52,6 +103,10 @@ impl Postgres {
     /// Where it is, as the engine is told.
     pub fn url(&self) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
+    }
+    /// Through this, as the engine is told.
+    pub fn url_through(&self, pooler: &PgBouncer) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/postgres", pooler.port())
     }
     /// Its files, and its log.
     pub fn folder(&self) -> &Folder {
@@ -92,6 +147,7 @@ impl Postgres {
                 return false;
             }
             let log = log_of(self.folder.path());
+            // Also one that follows another: it accepts those who only read.
             if log.contains("database system is ready to accept") {
                 return true;
             }
@@ -191,6 +247,36 @@ fn lives(pid: Pid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_standby_follows_and_is_promoted_without_what_it_missed() {
+        let server = Postgres::start();
+        server.ask("CREATE TABLE t (n int); INSERT INTO t VALUES (1)");
+        let standby = server.standby();
+        server.ask("INSERT INTO t VALUES (2)");
+        let deadline = Instant::now() + READY;
+        while standby.ask("SELECT count(*) FROM t") != "2" {
+            assert!(Instant::now() < deadline, "it does not follow");
+        }
+        standby.follow_nobody();
+        server.ask("INSERT INTO t VALUES (3)");
+        server.kill();
+        standby.promote();
+        standby.ask("INSERT INTO t VALUES (4)");
+        assert_eq!(standby.ask("SELECT sum(n) FROM t"), "7");
+    }
+    #[test]
+    fn a_pooler_of_transactions_gives_one_session_to_several() {
+        let server = Postgres::start();
+        let pooler = PgBouncer::start(&server, "transaction");
+        let ask = || {
+            let mut psql = Command::new("psql");
+            psql.args(["-X", "-q", "-A", "-t", "-c", "SELECT pg_backend_pid()", &server.url_through(&pooler)]);
+            String::from_utf8(psql.output().unwrap().stdout).unwrap()
+        };
+        let first = ask();
+        assert!(!first.is_empty() && first == ask(), "{first}");
+    }
 
     #[test]
     fn a_server_that_is_killed_keeps_what_it_said_it_has() {

@@ -60,7 +60,8 @@ pub(crate) fn made(name: &str, user: &str, make: impl FnOnce(&Path) -> Vec<Strin
 pub(crate) fn copy(from: &Path, to: &Path) {
     run(Command::new("cp").args(["-a", "--"]).arg(from).arg(to));
 }
-fn run(command: &mut Command) {
+/// It has to succeed.
+pub(crate) fn run(command: &mut Command) {
     let done = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; `cargo xtask test` installs it"));
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }

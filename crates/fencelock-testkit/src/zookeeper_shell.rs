@@ -173,12 +173,22 @@ impl ZooKeeperShell {
     /// # Errors
     /// As there.
     pub fn owner(&mut self, path: &str) -> io::Result<Option<i64>> {
+        Ok(self.stat(path, 44)?.filter(|owner| *owner != 0))
+    }
+    /// The transaction that made a node, if it is there.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn created(&mut self, path: &str) -> io::Result<Option<i64>> {
+        self.stat(path, 0)
+    }
+    /// A number of what the server says of a node.
+    fn stat(&mut self, path: &str, at: usize) -> io::Result<Option<i64>> {
         let mut body = Vec::new();
         put(&mut body, path.as_bytes());
         body.push(0);
         let Some(answer) = self.ask(3, &body)? else { return Ok(None) };
-        let owner = answer.get(44..52).and_then(|owner| owner.try_into().ok()).map(i64::from_be_bytes);
-        Ok(owner.filter(|owner| *owner != 0))
+        Ok(answer.get(at..at + 8).and_then(|number| number.try_into().ok()).map(i64::from_be_bytes))
     }
     /// The paths of all nodes below this one.
     ///

@@ -5,11 +5,11 @@ use crate::{
     session::Wire,
     shared::{Place, Shared},
     wire::{
-        node::Child,
+        node::{Child, Role},
         op::{Happened, Op},
     },
 };
-use fencelock_core::{BootClock, Clock, Event, LossReason};
+use fencelock_core::{BootClock, Clock, Event, Kind, LossReason};
 use std::{future::pending, pin::Pin, sync::Arc, time::Duration};
 use tokio::{sync::mpsc::UnboundedReceiver, task::JoinSet, time::sleep};
 
@@ -132,9 +132,8 @@ async fn guard(shared: Arc<Shared>, place: Place) {
 async fn look(shared: &Shared, place: &Place) -> Result<Looked, Fault> {
     let watch = |path: &String| shared.link.watch(Some(place.session), Op::Data { path: path.clone(), watch: true });
     let own: Vec<_> = place.nodes().map(watch).collect();
-    let queues = place.claim.capacity().is_none();
-    let others =
-        queues.then(|| shared.link.watch(Some(place.session), Op::Children { path: place.room.clone(), watch: true }));
+    // Whoever minds other rules lies at the name itself, of a semaphore, too.
+    let (others, came) = shared.link.watch(Some(place.session), Op::Children { path: place.path.clone(), watch: true });
     let mut words = Vec::new();
     for (asked, word) in own {
         match found(asked.data().await)? {
@@ -146,17 +145,16 @@ async fn look(shared: &Shared, place: &Place) -> Result<Looked, Fault> {
             None => return Ok(Looked::Gone),
         }
     }
-    if let Some((asked, word)) = others {
-        let names = found(asked.children().await)?.map(|(names, _)| names).unwrap_or_default();
-        let beside = |name: &String| match shared.paths.child(name) {
-            Child::Foreign(_) => true,
-            Child::Contender(node) => !node.is_of(place.role()),
-            _ => false,
-        };
-        if let Some(who) = names.iter().find(|name| beside(name)) {
-            return Ok(Looked::Beside(who.clone()));
-        }
-        words.push(word);
+    let names = found(others.children().await)?.map(|(names, _)| names).unwrap_or_default();
+    let beside = |name: &String| match shared.paths.child(name) {
+        Child::Foreign(_) => true,
+        Child::Contender(node) if place.claim.kind() == Kind::Semaphore => node.role != Role::Permit,
+        Child::Contender(node) => !node.is_of(place.role()),
+        _ => false,
+    };
+    if let Some(who) = names.iter().find(|name| beside(name)) {
+        return Ok(Looked::Beside(who.clone()));
     }
+    words.push(came);
     Ok(Looked::Well(words))
 }

@@ -8,15 +8,10 @@ use common::*;
 use fencelock_conformance::{eventually, within};
 use fencelock_core::{Client, ErrorKind};
 use fencelock_testkit::{ZooKeeper, ZooKeeperOptions};
-use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
+use fencelock_zookeeper::Dialect;
 use std::time::Duration;
 use tokio::task::block_in_place;
 
-async fn speaks(zk: &ZooKeeper, dialect: Dialect) -> Client {
-    let mut config = Config::from_url(&zk.url()).unwrap();
-    (config.ttl, config.dialect) = (30 * SEC, dialect);
-    built(ZooKeeperEngine::connect(config).await.unwrap())
-}
 fn parent(zk: &ZooKeeper, ends: &str) -> String {
     let nodes = zk.nodes("/fencelock");
     nodes.iter().find(|node| node.ends_with(ends)).unwrap_or_else(|| panic!("{ends} in {nodes:?}")).clone()
@@ -24,15 +19,15 @@ fn parent(zk: &ZooKeeper, ends: &str) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_holds_by_the_last_number() {
-    for dialect in [Dialect::Curator, Dialect::Kazoo] {
+    for dialect in DIALECTS {
         let zk = ZooKeeper::with(ZooKeeperOptions { reap: Duration::from_secs(3_600), ..ZooKeeperOptions::default() });
-        let client = speaks(&zk, dialect).await;
+        let client = speaks(&zk, dialect, 30 * SEC).await;
         let first = client.mutex("x").lock().await.unwrap();
         let before = first.token();
         first.release().await.unwrap();
         block_in_place(|| zk.count_from(&parent(&zk, "/x"), i32::MAX - 2));
 
-        let (a, b) = (speaks(&zk, dialect).await, speaks(&zk, dialect).await);
+        let (a, b) = (speaks(&zk, dialect, 30 * SEC).await, speaks(&zk, dialect, 30 * SEC).await);
         let first = a.mutex("x").lock().await.unwrap();
         assert!(first.token() > before);
         let second = tokio::spawn(b.mutex("x").lock());
@@ -64,7 +59,7 @@ async fn nobody_holds_by_the_last_number() {
         sems.acquire(1).await.unwrap().release().await.unwrap();
         let queue = if dialect == Dialect::Kazoo { "/s-__lock__" } else { "/s/locks" };
         block_in_place(|| zk.count_from(&parent(&zk, queue), i32::MAX - 1));
-        let (a, b) = (speaks(&zk, dialect).await, speaks(&zk, dialect).await);
+        let (a, b) = (speaks(&zk, dialect, 30 * SEC).await, speaks(&zk, dialect, 30 * SEC).await);
         let permit = within("a permit", a.semaphore("s", 2).acquire(1)).await.unwrap();
         refused(within("an answer", b.semaphore("s", 2).acquire(1)).await.unwrap_err());
         permit.check().unwrap();

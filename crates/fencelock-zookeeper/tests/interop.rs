@@ -276,13 +276,35 @@ async fn who_speaks_in_other_words_is_refused_and_told_of() {
     // We are there first: they do, and we hear of it.
     for (name, theirs) in [("c", "kazoo-mutex"), ("p", "kazoo-permits")] {
         let guard = curators.mutex(name).lock().await.unwrap();
-        tokio::time::sleep(Duration::from_millis(1_500)).await;
-        let _theirs = tokio::task::block_in_place(|| kazoo.acquire(&format!("{theirs} /fencelock/{name} 5000 1/2")));
-        let began = Instant::now();
-        let why = tokio::time::timeout(5 * SEC, guard.lost()).await.expect("it is told");
-        assert_eq!(why, LossReason::TakenOver);
-        let took = began.elapsed();
-        let what = format!("zookeeper: somebody of another layout ({theirs}) beside a hold is told after");
-        bar(&what, format!("{took:?}"), "<= 1 s", took <= SEC);
+        is_told(name, theirs, &mut kazoo, guard.lost()).await;
     }
+    for (name, writes) in [("w", true), ("r", false)] {
+        if writes {
+            let guard = curators.rw_lock(name).write().await.unwrap();
+            is_told(name, "kazoo-mutex", &mut kazoo, guard.lost()).await;
+        } else {
+            let guard = curators.rw_lock(name).read().await.unwrap();
+            is_told(name, "kazoo-mutex", &mut kazoo, guard.lost()).await;
+        }
+    }
+    let guard = curators.semaphore("s", 2).acquire(1).await.unwrap();
+    is_told("s", "kazoo-mutex", &mut kazoo, guard.lost()).await;
+    let guard = curators.semaphore("t", 2).acquire(1).await.unwrap();
+    is_told("t", "mutex", &mut curator, guard.lost()).await;
+    let guard = kazoos.mutex("k").lock().await.unwrap();
+    is_told("k", "mutex", &mut curator, guard.lost()).await;
+    let guard = kazoos.semaphore("l", 2).acquire(1).await.unwrap();
+    is_told("l", "mutex", &mut curator, guard.lost()).await;
+}
+/// This hold of ours is older than a second when somebody gets in beside it who minds other rules.
+async fn is_told(name: &str, theirs: &str, peer: &mut Peer, lost: impl Future<Output = LossReason>) {
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    let (handle, _) = tokio::task::block_in_place(|| peer.acquire(&format!("{theirs} /fencelock/{name} 5000 1/2")));
+    let began = Instant::now();
+    let why = tokio::time::timeout(5 * SEC, lost).await.expect("it is told");
+    assert_eq!(why, LossReason::TakenOver);
+    let took = began.elapsed();
+    let what = format!("zookeeper: somebody of another layout ({theirs}) beside hold {name:?} is told after");
+    bar(&what, format!("{took:?}"), "<= 1 s", took <= SEC);
+    tokio::task::block_in_place(|| peer.release(&handle));
 }

@@ -1,17 +1,17 @@
 //! Attempts that are given up while what they sent is lost, answered to nobody, or late: nothing of one is left while its client lives
 //! (SAFETY A2, A3), though the session that it is written by goes on; and nothing when its client is gone and its session over.
 //!
-//! Planted to see them go red: an undo that deletes what it knows of, and does not look for what it does not.
+//! Planted to see them go red: a node that does not go with its session; an undo that deletes what it knows of, and does not look for what it does not.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
 use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::Client;
 use fencelock_testkit::{
-    ZooKeeper, abandon, panics,
+    ZooKeeper, ZooKeeperOptions, abandon, panics,
     processes::{bar, full},
 };
-use fencelock_zookeeper::{Config, ZooKeeperEngine};
+use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
 use std::{
     sync::{
         Arc,
@@ -27,10 +27,10 @@ fn dice(seed: &AtomicU64) -> u64 {
     x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
-async fn through(proxies: &[&Proxy], ttl: Duration) -> Client {
+async fn through(proxies: &[&Proxy], dialect: Dialect, ttl: Duration) -> Client {
     let members: Vec<_> = proxies.iter().map(|proxy| proxy.address().to_string()).collect();
     let mut config = Config::from_url(&format!("zookeeper://{}", members.join(","))).unwrap();
-    config.ttl = ttl;
+    (config.ttl, config.dialect) = (ttl, dialect);
     built(ZooKeeperEngine::connect(config).await.unwrap())
 }
 /// How long it takes until nothing is left.
@@ -52,9 +52,11 @@ async fn no_orphan_outlives_its_attempt() {
     let (zk, batches) = (ZooKeeper::start(), if full() { 40 } else { 4 });
     let (seed, lost) = (Arc::new(AtomicU64::new(1)), Arc::new(AtomicUsize::new(0)));
     let proxy = in_front_of(&zk, 0);
-    let client = through(&[&proxy], 60 * SEC).await;
+    let clients = [through(&[&proxy], DIALECTS[0], 60 * SEC).await, through(&[&proxy], DIALECTS[1], 60 * SEC).await];
     let (mut longest, mut granted) = (Duration::ZERO, 0);
     for batch in 0..batches {
+        // In the words of one and of the other.
+        let (client, words) = (&clients[batch % 2], DIALECTS[batch % 2]);
         let (dices, met) = (seed.clone(), lost.clone());
         proxy.rule(move |command| {
             // What asks for a lock or gives it back, and no sign of life.
@@ -71,9 +73,9 @@ async fn no_orphan_outlives_its_attempt() {
         });
         let tasks: Vec<_> = (0..BATCH)
             .map(|i| {
-                let name = format!("undo{}", i % (BATCH / 5));
+                let name = format!("{words}{}", i % (BATCH / 5));
                 let (client, patience) = (client.clone(), Duration::from_micros(dice(&seed) % 60_000));
-                let (kind, gives_back) = ((batch + i) % 5, dice(&seed).is_multiple_of(2));
+                let (kind, gives_back) = ((batch / 2 + i) % 5, dice(&seed).is_multiple_of(2));
                 tokio::spawn(async move {
                     let attempt = async {
                         Ok::<_, fencelock_core::Error>(match kind {
@@ -118,10 +120,10 @@ async fn no_orphan_outlives_its_attempt() {
 /// then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_arrives_after_its_undo_makes_nothing() {
-    let (zk, rounds, each) = (ZooKeeper::cluster(), if full() { 10 } else { 1 }, 100);
+    let (zk, rounds, each) = (ZooKeeper::cluster(), if full() { 10 } else { 2 }, 100);
     let (one, other) = (in_front_of(&zk, 0), in_front_of(&zk, 1));
-    let client = through(&[&one, &other], 10 * SEC).await;
     for round in 0..rounds {
+        let client = through(&[&one, &other], DIALECTS[round % 2], 10 * SEC).await;
         // One of the two is in use.
         client.mutex("first").lock().await.unwrap().release().await.unwrap();
         drop((one.commands(), other.commands()));
@@ -148,8 +150,8 @@ async fn a_claim_that_arrives_after_its_undo_makes_nothing() {
         // They arrive now, if they do: none of them stays.
         tokio::time::sleep(SEC).await;
         clean(&zk).await;
+        client.mutex("last").lock().await.unwrap().release().await.unwrap();
     }
-    client.mutex("last").lock().await.unwrap().release().await.unwrap();
     bar("zookeeper: claims that arrive after they were taken back: left", format!("0 of {}", rounds * each), "0", true);
 }
 
@@ -158,54 +160,63 @@ async fn a_claim_that_arrives_after_its_undo_makes_nothing() {
 async fn an_attempt_whose_runtime_is_gone_leaves_nothing() {
     let (zk, panics) = (ZooKeeper::start(), panics());
     let proxy = in_front_of(&zk, 0);
-    let client = through(&[&proxy], 60 * SEC).await;
-    client.mutex("first").lock().await.unwrap().release().await.unwrap();
-    for round in 0..if full() { 50 } else { 5 } {
+    let clients = [through(&[&proxy], DIALECTS[0], 60 * SEC).await, through(&[&proxy], DIALECTS[1], 60 * SEC).await];
+    for round in 0..if full() { 50 } else { 6 } {
+        let client = &clients[round as usize % 2];
+        client.mutex(format!("first {}", round % 2)).lock().await.unwrap().release().await.unwrap();
         proxy.delay(Duration::from_millis(fastrand::u64(0..40)));
-        tokio::task::block_in_place(|| abandon(&client, Duration::from_millis(10 * (round % 6))));
+        tokio::task::block_in_place(|| abandon(client, Duration::from_millis(10 * (round % 6))));
         proxy.delay(Duration::ZERO);
         clean(&zk).await;
     }
     assert_eq!(panics(), 0);
 }
 
-/// Whoever vanishes leaves what its session had, until that is over.
+/// An acquire whose answer is lost, and whose client vanishes then: what it has made goes with its session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_vanishes_leaves_nothing_when_its_session_is_over() {
-    let (zk, clients, each) = (ZooKeeper::start(), if full() { 20 } else { 2 }, 50);
+    // What the names lie in stays.
+    let zk = ZooKeeper::with(ZooKeeperOptions { reap: 3_600 * SEC, ..ZooKeeperOptions::default() });
+    let (clients, each) = (if full() { 20 } else { 2 }, 50);
+    for dialect in DIALECTS {
+        let client = speaks(&zk, dialect, 60 * SEC).await;
+        for i in 0..each {
+            client.mutex(format!("{dialect}{i}")).lock().await.unwrap().release().await.unwrap();
+        }
+    }
     let mut all = Vec::new();
-    for _ in 0..clients {
+    for n in 0..clients {
         let proxy = in_front_of(&zk, 0);
-        let client = through(&[&proxy], 2 * SEC).await;
-        client.mutex("first").lock().await.unwrap().release().await.unwrap();
+        let client = through(&[&proxy], DIALECTS[n % 2], 2 * SEC).await;
+        client.mutex(format!("first{n}")).lock().await.unwrap().release().await.unwrap();
         all.push((proxy, client));
     }
     let mut waits = Vec::new();
     for (n, (proxy, client)) in all.iter().enumerate() {
+        // Its words arrive, and nothing comes back.
+        proxy.mute_all();
         waits.extend((0..each).map(|i| {
-            let lock = client.mutex(format!("vanished-{n}-{i}"));
-            // Who gets it keeps it: the guard lies in the task's end.
+            let lock = client.mutex(format!("{}{i}", DIALECTS[n % 2]));
             tokio::spawn(async move { lock.lock().await })
         }));
-        if n == 0 {
-            // A server that has just begun is slow.
-            let any = || async { !tokio::task::block_in_place(|| traces(&zk)).is_empty() };
-            fencelock_conformance::eventually("they come", any).await;
-        }
-        // In the middle of it no word comes back any more, and none goes out.
-        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..20_000))).await;
-        proxy.silent(true);
     }
-    let left = tokio::task::block_in_place(|| traces(&zk)).len();
-    assert!(left > 0, "the run must bite: {left} nodes");
+    let there = || tokio::task::block_in_place(|| traces(&zk)).len();
+    fencelock_conformance::eventually("they arrive", || async { there() == clients * each }).await;
+    all.iter().for_each(|(proxy, _)| proxy.silent(true));
     let began = Instant::now();
     clean(&zk).await;
     let took = began.elapsed();
     bar(
-        &format!("zookeeper: {} attempts of clients that vanish, {left} nodes: they end after", clients * each),
+        &format!(
+            "zookeeper: {} acquires whose answers are lost, of clients that vanish: what they made is gone after",
+            clients * each
+        ),
         format!("{took:?}"),
         "<= session timeout (2 s) + a tick + 250 ms",
         took <= 2 * SEC + Duration::from_millis(750),
     );
-    waits.into_iter().for_each(|wait| wait.abort());
+    for wait in waits {
+        wait.abort();
+        assert!(!matches!(wait.await, Ok(Ok(_))), "nobody was told that he has it");
+    }
 }

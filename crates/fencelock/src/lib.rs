@@ -46,10 +46,16 @@ pub mod etcd {
     pub use fencelock_etcd::{Config, EtcdEngine, Tls};
 }
 
+/// MariaDB and MySQL.
+#[cfg(feature = "mysql")]
+pub mod mysql {
+    pub use fencelock_mysql::{Config, MysqlEngine, Tls};
+}
+
 /// PostgreSQL.
 #[cfg(feature = "postgres")]
 pub mod postgres {
-    pub use fencelock_postgres::{Config, PostgresEngine, Tls};
+    pub use fencelock_postgres::{Config, Keys, Listen, PostgresEngine, PostgresSessionEngine, Strategy, Tls};
 }
 
 /// Redis.
@@ -71,7 +77,7 @@ pub mod zookeeper {
 }
 
 /// The schemes that this version knows, and those of this build.
-const KNOWN: [(&str, bool); 10] = [
+const KNOWN: [(&str, bool); 12] = [
     ("sqlite", cfg!(feature = "sqlite")),
     ("redis", cfg!(feature = "redis")),
     ("rediss", cfg!(feature = "redis")),
@@ -81,12 +87,14 @@ const KNOWN: [(&str, bool); 10] = [
     ("zookeepers", cfg!(feature = "zookeeper")),
     ("postgres", cfg!(feature = "postgres")),
     ("postgresql", cfg!(feature = "postgres")),
+    ("mysql", cfg!(feature = "mysql")),
+    ("mariadb", cfg!(feature = "mysql")),
     ("memory", true),
 ];
 
 /// Connects to the engine of a URL: `sqlite:` (the user's default database), `sqlite:/path/locks.db`, `redis://host:6379`,
 /// `etcd://h1:2379,h2:2379`, `zookeeper://h1:2181,h2:2181/chroot`, `postgres://user@h1,h2/database`,
-/// `memory:`.
+/// `mysql://user@h1,h2/database` (also `mariadb:`), `memory:`.
 ///
 /// # Errors
 /// `InvalidConfig` for the URL, `Unsupported` for an engine that is not built in, and what the engine says.
@@ -109,8 +117,10 @@ pub async fn connect(url: &str) -> Result<Client> {
         }
         #[cfg(feature = "sqlite")]
         "sqlite" => Arc::new(fencelock_sqlite::SqliteEngine::from_url(url)?),
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Arc::new(fencelock_mysql::MysqlEngine::from_url(url).await?),
         #[cfg(feature = "postgres")]
-        "postgres" | "postgresql" => Arc::new(fencelock_postgres::PostgresEngine::from_url(url).await?),
+        "postgres" | "postgresql" => fencelock_postgres::connect(fencelock_postgres::Config::from_url(url)?).await?,
         #[cfg(feature = "redis")]
         "redis" | "rediss" => Arc::new(fencelock_redis::RedisEngine::from_url(url).await?),
         #[cfg(feature = "etcd")]
@@ -125,6 +135,7 @@ fn unknown(scheme: &str) -> Error {
     if let Some((known, _)) = KNOWN.iter().find(|(known, _)| *known == scheme) {
         let one = known.strip_suffix("ql").or_else(|| known.strip_suffix('s'));
         let feature = one.filter(|one| matches!(*one, "etcd" | "postgres" | "redis" | "zookeeper")).unwrap_or(known);
+        let feature = if *known == "mariadb" { "mysql" } else { feature };
         let missing = Error::new(ErrorKind::Unsupported, "connect", format!("this build has no {known}: engine"));
         return missing.hint(format!("add the feature {feature:?} of the crate fencelock"));
     }

@@ -34,6 +34,8 @@ async fn an_engine_that_is_not_built_in_says_which_feature_has_it() {
         ("sqlite:", "sqlite", cfg!(feature = "sqlite")),
         ("redis://h", "redis", cfg!(feature = "redis")),
         ("rediss://h", "redis", cfg!(feature = "redis")),
+        ("mysql://u@h/d", "mysql", cfg!(feature = "mysql")),
+        ("mariadb://u@h/d", "mysql", cfg!(feature = "mysql")),
         ("etcd://h", "etcd", cfg!(feature = "etcd")),
         ("etcds://h", "etcd", cfg!(feature = "etcd")),
     ];

@@ -3,6 +3,7 @@
 mod catalogue;
 mod etcd;
 mod memory;
+mod mysql;
 mod postgres;
 mod redis;
 mod sqlite;
@@ -24,7 +25,11 @@ const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &memory::Sessions,
     &sqlite::Sqlite,
     &redis::Single,
-    &postgres::Lease,
+    &postgres::Lease::AsItComes,
+    &postgres::Lease::Serializable,
+    &postgres::Lease::Pooled,
+    &postgres::Lease::Session,
+    &mysql::Lease,
     &etcd::One,
     &zookeeper::One(Dialect::Curator),
     &zookeeper::One(Dialect::Kazoo),

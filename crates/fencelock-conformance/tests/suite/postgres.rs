@@ -1,22 +1,50 @@
-//! PostgreSQL: one server, several processes. Leases by its own clock.
+//! PostgreSQL: one server, several processes. Leases by its own clock. As it comes; where transactions are serializable unless they say
+//! otherwise; and through a pooler of transactions, where nobody can listen.
 use async_trait::async_trait;
-use fencelock_conformance::{Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, WakeUps};
+use fencelock_conformance::{
+    Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, WakeUps, proxy::Proxy,
+};
 use fencelock_core::{Client, Engine, Page, Token};
-use fencelock_postgres::{Config, PostgresEngine};
-use fencelock_testkit::Postgres;
-use std::{sync::Arc, time::Duration};
+use fencelock_postgres::Config;
+use fencelock_testkit::{PgBouncer, Postgres};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-pub(crate) struct Lease;
+pub(crate) enum Lease {
+    AsItComes,
+    Serializable,
+    Pooled,
+    /// Advisory locks, which live with sessions of the server.
+    Session,
+}
 #[async_trait]
 impl Family for Lease {
     fn name(&self) -> &'static str {
-        "postgres"
+        match self {
+            Self::AsItComes => "postgres",
+            Self::Serializable => "postgres-serializable",
+            Self::Pooled => "postgres-pooled",
+            Self::Session => "postgres-session",
+        }
     }
     fn scopes(&self) -> &'static [&'static str] {
-        &["any", "lease", "queue"]
+        match self {
+            Self::Session => &["any", "session", "queue"],
+            _ => &["any", "lease", "queue"],
+        }
+    }
+    fn is_variant(&self) -> bool {
+        !matches!(self, Self::AsItComes | Self::Session)
     }
     fn start(&self) -> Box<dyn Fixture> {
-        Box::new(Store { server: Postgres::start() })
+        let server = match self {
+            Self::Serializable => Postgres::with(&["default_transaction_isolation=serializable"]),
+            _ => Postgres::start(),
+        };
+        let pooler = matches!(self, Self::Pooled).then(|| PgBouncer::start(&server, "transaction"));
+        Box::new(Store { server, pooler, session: matches!(self, Self::Session), proxies: Mutex::default() })
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, NAMESPACE, ttl).await
@@ -27,38 +55,63 @@ const NAMESPACE: &str = "suite";
 async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
     let mut config = Config::from_url(address).unwrap();
     (config.namespace, config.ttl) = (namespace.to_owned(), ttl);
-    Arc::new(PostgresEngine::connect(config).await.unwrap())
+    fencelock_postgres::connect(config).await.unwrap()
 }
 
 struct Store {
     server: Postgres,
+    pooler: Option<PgBouncer>,
+    session: bool,
+    proxies: Mutex<Vec<Arc<Proxy>>>,
+}
+impl Store {
+    fn url(&self) -> String {
+        let url = self.pooler.as_ref().map_or_else(|| self.server.url(), |pooler| self.server.url_through(pooler));
+        if self.session { url + "?strategy=session" } else { url }
+    }
+    /// A client; whose signs of life are its engine's own with a way of its own to the server.
+    async fn client(&self, namespace: &str, ttl: Duration) -> Link {
+        if !self.session {
+            return Link::cuttable(open(&self.url(), namespace, ttl).await);
+        }
+        let proxy = Arc::new(Proxy::postgres(([127, 0, 0, 1], self.server.port()).into()));
+        self.proxies.lock().unwrap().push(proxy.clone());
+        let place = format!("127.0.0.1:{}", self.server.port());
+        let engine = open(&self.url().replace(&place, &proxy.address().to_string()), namespace, ttl).await;
+        Link::new(engine).cut_by(move |cut| proxy.silent(cut))
+    }
 }
 #[async_trait]
 impl Fixture for Store {
     async fn engine(&self, ttl: Duration) -> Link {
-        Link::cuttable(open(&self.server.url(), NAMESPACE, ttl).await)
+        self.client(NAMESPACE, ttl).await
     }
     fn address(&self) -> Option<String> {
-        Some(self.server.url())
+        Some(self.url())
     }
     fn server(&self) -> Option<&dyn Server> {
-        Some(self)
+        // What lives with a session of the server ends with the server.
+        if self.session { None } else { Some(self) }
+    }
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        if self.session { Some(self) } else { None }
     }
     fn wake_ups(&self) -> Option<&dyn WakeUps> {
-        Some(self)
+        // Through a pooler there are none that could be lost, nor in the server's own queue.
+        if self.pooler.is_none() && !self.session { Some(self) } else { None }
     }
     fn records(&self) -> Option<&dyn Records> {
         Some(self)
     }
     fn deletions(&self) -> Option<&dyn Deletions> {
-        Some(self)
+        // Nobody but its session can give an advisory lock back.
+        if self.session { None } else { Some(self) }
     }
     fn namespaces(&self) -> Option<&dyn Namespaces> {
         Some(self)
     }
     async fn clean(&self) -> Vec<String> {
-        let client =
-            Client::builder(open(&self.server.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
+        let client = Client::builder(open(&self.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
         let listing = client.list("", &Page::default()).await.unwrap();
         listing.items.iter().map(|status| format!("{status:?}")).collect()
     }
@@ -111,6 +164,15 @@ impl Deletions for Store {
 #[async_trait]
 impl Namespaces for Store {
     async fn engine(&self, namespace: &str, ttl: Duration) -> Link {
-        Link::cuttable(open(&self.server.url(), namespace, ttl).await)
+        self.client(namespace, ttl).await
+    }
+}
+#[async_trait]
+impl Sessions for Store {
+    async fn end(&self) {
+        // The latest first: nobody who waits gets a lock by a session that is ended next.
+        let bearers = "SELECT pid FROM pg_stat_activity WHERE query LIKE '%fencelock_%' OR query LIKE '%idle_session_timeout%' \
+                       AND pid <> pg_backend_pid() ORDER BY backend_start DESC";
+        self.server.ask(&format!("SELECT pg_terminate_backend(pid) FROM ({bearers}) AS them"));
     }
 }

@@ -24,6 +24,8 @@ pub enum Ordering {
 pub enum Waiting {
     /// The engine wakes it.
     Push,
+    /// It looks now and then: oftener the nearer its turn is.
+    Poll,
 }
 /// When a holder hears that its lock was taken away.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,8 +1,9 @@
 //! What the other processes do, beside what they do on every engine.
+use crate::common::built;
 use fencelock_core::Client;
 use fencelock_etcd::EtcdEngine;
-use fencelock_testkit::processes::{now, play};
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use fencelock_testkit::processes::{now, play, record};
+use std::{fs, path::Path, time::Duration};
 use tokio::runtime::Builder;
 
 /// `FLAVOUR ROLE URL …`: on a runtime with two threads (`two`), or on the caller's own (`one`).
@@ -15,12 +16,19 @@ pub(crate) fn main(words: &[String]) {
     let (runtime, words) = (runtime.unwrap(), words[1..].to_vec());
     // In a task: where there are two threads the main one would be a third.
     let done = runtime.spawn(async move {
-        let engine = EtcdEngine::from_url(&words[1]).await.unwrap();
-        let client = Client::builder(Arc::new(engine)).build().unwrap();
-        if words[0] == "contend" {
-            return contend(client, &words).await;
+        let client = || async { built(EtcdEngine::from_url(&words[1]).await.unwrap()) };
+        match words[0].as_str() {
+            "contend" => contend(client().await, &words).await,
+            // apart, as `spans`: each claim has a client of its own.
+            "apart" => {
+                let mut claims = Vec::new();
+                for what in &words[7..] {
+                    claims.push((client().await, what.as_str()));
+                }
+                record(claims, &words).await;
+            }
+            other => assert!(play(client().await, &words).await, "no such worker: {other}"),
         }
-        assert!(play(client, &words).await, "no such worker: {}", words[0]);
     });
     runtime.block_on(done).unwrap();
 }

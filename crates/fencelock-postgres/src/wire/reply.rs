@@ -24,6 +24,12 @@ pub(crate) enum Reply {
     Gone { holder: Option<Box<Holder>> },
     /// It cannot become that.
     Never,
+    /// Who held it is gone, and it is not free before so long.
+    Reserved { rest: Duration },
+    /// Somebody has it who minds other rules.
+    Layout(String),
+    /// The process that holds it was asked to let go.
+    Asked { pid: i64 },
 }
 pub(crate) fn reply(row: &SimpleQueryRow) -> Option<Reply> {
     let field = Fields(row);
@@ -37,6 +43,9 @@ pub(crate) fn reply(row: &SimpleQueryRow) -> Option<Reply> {
         "locked" => Reply::Locked,
         "gone" => Reply::Gone { holder: field.holder().map(Box::new) },
         "never" => Reply::Never,
+        "reserved" => Reply::Reserved { rest: micros(field.number("rest")?) },
+        "layout" => Reply::Layout(field.text("who")?.to_owned()),
+        "asked" => Reply::Asked { pid: field.number("number")? },
         _ => return None,
     })
 }

@@ -8,7 +8,7 @@ pub mod stories;
 mod worker;
 
 pub use roles::{play, record};
-pub use scene::Scene;
+pub use scene::{Cuts, Scene};
 pub use spans::{Span, judge, longest, parse, run, tokens_rise};
 pub use worker::{Worker, first_in, now, say};
 

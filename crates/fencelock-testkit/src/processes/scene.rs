@@ -58,3 +58,16 @@ pub trait Scene: Sized {
         eventually("queued", Duration::from_secs(30), || self.status(name).waiters.len() == n);
     }
 }
+
+/// Where the connections by which workers are told can be broken.
+pub trait Cuts: Scene {
+    /// What is cut, as figures name it.
+    const CUT: &'static str;
+
+    /// A store of its own; its workers are where they can be cut off.
+    fn to_be_cut() -> Self {
+        Self::new()
+    }
+    /// Breaks all of them; how many there were.
+    fn cut(&self) -> usize;
+}

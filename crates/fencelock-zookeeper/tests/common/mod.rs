@@ -4,14 +4,20 @@
 use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
 use fencelock_testkit::ZooKeeper;
-use fencelock_zookeeper::{Config, ZooKeeperEngine};
+use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
 use std::{sync::Arc, time::Duration};
 
 pub const SEC: Duration = Duration::from_secs(1);
 
+pub const DIALECTS: [Dialect; 2] = [Dialect::Curator, Dialect::Kazoo];
+
 pub async fn client(zk: &ZooKeeper, ttl: Duration) -> Client {
+    speaks(zk, Dialect::Curator, ttl).await
+}
+/// As [`client`], in these words.
+pub async fn speaks(zk: &ZooKeeper, dialect: Dialect, ttl: Duration) -> Client {
     let mut config = Config::from_url(&zk.url()).unwrap();
-    config.ttl = ttl;
+    (config.ttl, config.dialect) = (ttl, dialect);
     built(ZooKeeperEngine::connect(config).await.unwrap())
 }
 pub fn built(engine: ZooKeeperEngine) -> Client {

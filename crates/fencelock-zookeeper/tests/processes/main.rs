@@ -9,31 +9,48 @@ mod scene;
 mod worker;
 
 use fencelock_testkit::processes::{
+    Cuts, full,
     stories::{
         at_the_release, cancels, downgrades, exclusion, holder, order, permits, readers_and_writers, starvation,
-        stopped_holder, weights,
+        stopped_holder, wake_ups, weights,
     },
-    trials,
+    tenth, trials,
 };
-use scene::Scene;
+use scene::{Kazoo, Scene};
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
     if words.get(1).is_some_and(|word| word == "worker") {
         return worker::main(&words[2..]);
     }
-    trials(&[
-        ("exclusion_between_12_processes", exclusion::<Scene>),
-        ("a_killed_holder_is_replaced_when_its_session_ends", holder::<Scene>),
-        ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene>),
-        ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene>),
-        ("cancelled_waits_leave_nothing", cancels::<Scene>),
-        ("no_writer_beside_anybody", readers_and_writers::<Scene>),
-        ("a_downgrade_lets_no_writer_in", downgrades::<Scene>),
-        ("never_more_than_there_are_permits", permits::<Scene>),
-        ("large_requests_do_not_starve", weights::<Scene>),
-        ("nobody_starves", starvation::<Scene>),
-        ("first_come_first_served", order::<Scene>),
-        ("no_hold_is_lost_with_a_leader", failover::leaders_killed),
-    ]);
+    // The second time in full runs alone.
+    let again = sessions::<Kazoo>().into_iter().filter(|_| full());
+    let kazoos = queues::<Kazoo>().into_iter().chain(again).map(|(name, story)| (format!("kazoo: {name}"), story));
+    let all = queues::<Scene>().into_iter().chain(sessions::<Scene>());
+    let mut all: Vec<_> = all.map(|(name, story)| (name.to_owned(), story)).chain(kazoos).collect();
+    all.push(("no_hold_is_lost_with_a_leader".to_owned(), failover::leaders_killed));
+    let all: Vec<_> = all.iter().map(|(name, story)| (name.as_str(), *story)).collect();
+    trials(&all);
+}
+/// What each dialect has ways of its own for.
+fn queues<S: Cuts>() -> Vec<(&'static str, fn())> {
+    vec![
+        ("exclusion_between_12_processes", exclusion::<S>),
+        ("cancelled_waits_leave_nothing", cancels::<S>),
+        ("no_writer_beside_anybody", readers_and_writers::<S>),
+        ("a_downgrade_lets_no_writer_in", downgrades::<S>),
+        ("never_more_than_there_are_permits", permits::<S>),
+        ("large_requests_do_not_starve", weights::<S>),
+        ("first_come_first_served", order::<S>),
+        ("no_wake_up_is_lost_while_connections_are_cut", || wake_ups::<S>(8, tenth(10_000) as u64, 3)),
+    ]
+}
+/// Whoever dies or stops goes with his session, which knows nothing of dialects, and takes its time.
+fn sessions<S: Cuts>() -> Vec<(&'static str, fn())> {
+    vec![
+        ("a_killed_holder_is_replaced_when_its_session_ends", holder::<S>),
+        ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<S>),
+        ("a_stopped_holder_is_replaced_and_told", stopped_holder::<S>),
+        ("nobody_starves", starvation::<S>),
+    ]
 }

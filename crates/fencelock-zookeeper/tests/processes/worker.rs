@@ -1,8 +1,9 @@
 //! What the other processes do, beside what they do on every engine.
+use crate::common::built;
 use fencelock_core::Client;
-use fencelock_testkit::processes::{now, play};
+use fencelock_testkit::processes::{now, play, record};
 use fencelock_zookeeper::{Config, ZooKeeperEngine};
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{fs, path::Path, time::Duration};
 use tokio::runtime::Builder;
 
 /// `FLAVOUR ROLE URL …`: on a runtime with two threads (`two`), or on the caller's own (`one`).
@@ -20,15 +21,22 @@ pub(crate) fn main(words: &[String]) {
         config.ttl = match words[0].as_str() {
             "hold" => Duration::from_millis(words[3].parse().unwrap()),
             "contend" => Duration::from_secs(5),
-            "spans" => Duration::from_secs(30),
+            "spans" | "apart" => Duration::from_secs(30),
             _ => Duration::from_secs(60),
         };
-        let engine = ZooKeeperEngine::connect(config).await.unwrap();
-        let client = Client::builder(Arc::new(engine)).build().unwrap();
-        if words[0] == "contend" {
-            return contend(client, &words).await;
+        let client = || async { built(ZooKeeperEngine::connect(config.clone()).await.unwrap()) };
+        match words[0].as_str() {
+            "contend" => contend(client().await, &words).await,
+            // apart, as `spans`: each claim has a client of its own.
+            "apart" => {
+                let mut claims = Vec::new();
+                for what in &words[7..] {
+                    claims.push((client().await, what.as_str()));
+                }
+                record(claims, &words).await;
+            }
+            other => assert!(play(client().await, &words).await, "no such worker: {other}"),
         }
-        assert!(play(client, &words).await, "no such worker: {}", words[0]);
     });
     runtime.block_on(done).unwrap();
 }

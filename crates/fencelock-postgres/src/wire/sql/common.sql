@@ -1,10 +1,5 @@
 -- What the functions have in common.
 
-CREATE TYPE {s}.fencelock_reply AS (
-  code text, number bigint, now bigint, ahead bigint, rest bigint,
-  hold uuid, claim text, take bigint, size bigint, token bigint, who text, held bigint
-);
-
 CREATE FUNCTION {s}.fencelock_us(timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM $1) * 1000000)::bigint $$;
 
@@ -24,6 +19,22 @@ AS $$ SELECT until > t AND until < t + interval '10 seconds' $$;
 -- process is another one's too, and lives on.)
 CREATE FUNCTION {s}.fencelock_alive(until timestamptz, pid integer, t timestamptz) RETURNS boolean LANGUAGE sql
 AS $$ SELECT {s}.fencelock_hears(until, t) AND (pid IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(pid))) $$;
+
+-- Nothing is promised to a holder that is not on the disk, whatever the role's own setting says.
+CREATE FUNCTION {s}.fencelock_durably() RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  IF current_setting('synchronous_commit') = 'off' THEN
+    PERFORM set_config('synchronous_commit', 'on', true);
+  END IF;
+END
+$f$;
+
+-- The clock was set back, and something ends later than its lease is long: whoever looks without the lock's row knows nothing by it.
+CREATE FUNCTION {s}.fencelock_is_skewed(l {s}.fencelock_lock, t timestamptz) RETURNS boolean LANGUAGE sql AS $f$
+  SELECT l.hold IS NOT NULL AND l.until > t + {s}.fencelock_span(l.ttl)
+    OR l.kind IN ('rw_lock', 'semaphore') AND EXISTS (SELECT FROM {s}.fencelock_holder h
+      WHERE h.space = l.space AND h.name = l.name AND h.until > t + {s}.fencelock_span(h.ttl))
+$f$;
 
 -- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was
 -- set back has left ends that are further away than their leases are long: these are cut. Only under the lock's row.
@@ -52,7 +63,7 @@ DECLARE
   held bigint := 0;
   w record;
 BEGIN
-  IF l.hold IS NOT NULL AND l.until > t THEN
+  IF l.hold IS NOT NULL AND l.until > t OR l.key IS NOT NULL AND {s}.fencelock_borne(l) THEN
     RETURN false;
   END IF;
   IF l.kind IN ('rw_lock', 'semaphore') THEN
@@ -65,8 +76,8 @@ BEGIN
       WHERE q.space = l.space AND q.name = l.name ORDER BY q.ticket
   LOOP
     IF w.hold <> p_hold AND {s}.fencelock_alive(w.until, w.pid, t) IS NOT TRUE THEN
-      -- One who is deaf for a moment keeps his place, and is passed.
-      IF settled AND {s}.fencelock_hears(w.until, t) IS NOT TRUE THEN
+      -- One who is deaf for a moment keeps his place, and is passed: also when the server itself stood still for some seconds.
+      IF settled AND (w.until IS NULL OR w.until < t - interval '30 seconds') THEN
         DELETE FROM {s}.fencelock_waiter q WHERE q.space = l.space AND q.name = l.name AND q.ticket = w.ticket;
       END IF;
       CONTINUE;
@@ -89,6 +100,7 @@ $f$;
 -- Somebody has it or wants it as what it is, so it cannot become anything else (SAFETY K1).
 CREATE FUNCTION {s}.fencelock_lives(l {s}.fencelock_lock, t timestamptz, settled boolean) RETURNS boolean LANGUAGE sql AS $f$
   SELECT l.hold IS NOT NULL AND l.until > t
+    OR l.key IS NOT NULL AND {s}.fencelock_borne(l)
     OR EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name AND (settled OR h.until > t))
     OR EXISTS (SELECT FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
       WHERE q.space = l.space AND q.name = l.name AND {s}.fencelock_hears(c.until, t))
@@ -116,6 +128,10 @@ BEGIN
     r.who := l.who;
     r.held := r.now - {s}.fencelock_us(l.since);
     r.rest := {s}.fencelock_us(l.until) - r.now;
+  ELSIF l.key IS NOT NULL THEN
+    SELECT b.hold, b.claim, b.take, b.token, b.who, b.held, b.rest
+      INTO r.hold, r.claim, r.take, r.token, r.who, r.held, r.rest
+      FROM {s}.fencelock_bearers(l, t) b WHERE b.code = 'holder' LIMIT 1;
   ELSIF l.kind IN ('rw_lock', 'semaphore') THEN
     SELECT * INTO h FROM {s}.fencelock_holder o
       WHERE o.space = l.space AND o.name = l.name AND o.until > t ORDER BY o.until LIMIT 1;
@@ -132,6 +148,10 @@ BEGIN
   RETURN r;
 END
 $f$;
+
+-- Which lock it is about is said, too: one that nobody there waits for any more is given back (SAFETY G2).
+CREATE FUNCTION {s}.fencelock_word(client uuid, space text, name text, hold uuid) RETURNS void LANGUAGE sql
+AS $$ SELECT pg_notify('fencelock_' || client, hold || ' ' || octet_length(space) || ' ' || space || name) $$;
 
 -- Those who fit in now are told so. What changes the queue alone need not be on the disk (SAFETY G2: a push is a hint).
 CREATE FUNCTION {s}.fencelock_ring(l {s}.fencelock_lock, t timestamptz) RETURNS void LANGUAGE plpgsql AS $f$
@@ -153,7 +173,7 @@ BEGIN
   LOOP
     CONTINUE WHEN {s}.fencelock_alive(w.until, w.pid, t) IS NOT TRUE;
     EXIT WHEN told >= 256 OR NOT {s}.fencelock_room(l.size, held, w.claim, w.take);
-    PERFORM pg_notify('fencelock_' || w.client, w.hold::text);
+    PERFORM {s}.fencelock_word(w.client, l.space, l.name, w.hold);
     EXIT WHEN w.claim IN ('m', 'w');
     held := held + w.take;
     told := told + 1;
@@ -161,7 +181,7 @@ BEGIN
 END
 $f$;
 
--- A grant is on the disk before it is told, whatever the role's own setting says.
+-- A grant is on the disk before it is told.
 CREATE FUNCTION {s}.fencelock_give(l {s}.fencelock_lock, t timestamptz, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint, p_ttl bigint, p_floor bigint, p_who text)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
@@ -175,18 +195,16 @@ BEGIN
   END IF;
   r.number := greatest(l.fence + 1, r.now, p_floor + 1);
   IF p_claim IN ('m', 'w') THEN
-    UPDATE {s}.fencelock_lock o SET kind = p_kind, fence = r.number, hold = p_hold, ttl = p_ttl, who = p_who,
+    UPDATE {s}.fencelock_lock o SET kind = p_kind, fence = r.number, hold = p_hold, ttl = p_ttl, who = p_who, key = NULL,
         until = t + {s}.fencelock_span(p_ttl), since = t
       WHERE o.space = l.space AND o.name = l.name;
   ELSE
-    UPDATE {s}.fencelock_lock o SET kind = p_kind, size = nullif(p_size, 0), fence = r.number, hold = NULL
+    UPDATE {s}.fencelock_lock o SET kind = p_kind, size = nullif(p_size, 0), fence = r.number, hold = NULL, key = NULL
       WHERE o.space = l.space AND o.name = l.name;
     INSERT INTO {s}.fencelock_holder VALUES
       (l.space, l.name, p_hold, p_claim, p_take, r.number, p_ttl, t + {s}.fencelock_span(p_ttl), t, p_who);
   END IF;
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM {s}.fencelock_durably();
   RETURN r;
 END
 $f$;
@@ -208,6 +226,9 @@ BEGIN
     UPDATE {s}.fencelock_holder h SET ttl = greatest(h.ttl, p_ttl), until = greatest(h.until, t + {s}.fencelock_span(p_ttl))
       WHERE h.space = l.space AND h.name = l.name AND h.hold = p_hold AND h.until > t
       RETURNING 'done', h.token, r.now - {s}.fencelock_us(h.since) INTO r.code, r.number, r.held;
+  END IF;
+  IF r.code IS NOT NULL THEN
+    PERFORM {s}.fencelock_durably();
   END IF;
   RETURN r;
 END

@@ -19,6 +19,10 @@ BEGIN
   r.held := (SELECT 1 FROM {s}.fencelock_cell v WHERE v.space = p_space AND v.name = p_name AND v.value IS NOT NULL);
   RETURN NEXT r;
   r := NULL;
+  IF l.key IS NOT NULL THEN
+    RETURN QUERY SELECT * FROM {s}.fencelock_bearers(l, t);
+    RETURN;
+  END IF;
   IF l.hold IS NOT NULL AND l.until > t THEN
     r := {s}.fencelock_tell('holder', l, t, 0);
     RETURN NEXT r;
@@ -36,6 +40,7 @@ $f$;
 -- Held, or waited for.
 CREATE FUNCTION {s}.fencelock_used(l {s}.fencelock_lock, t timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $f$
   SELECT l.hold IS NOT NULL AND l.until > t
+    OR l.key IS NOT NULL AND {s}.fencelock_borne(l)
     OR EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name AND h.until > t)
     OR EXISTS (SELECT FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
       WHERE q.space = l.space AND q.name = l.name AND {s}.fencelock_hears(c.until, t))
@@ -51,7 +56,12 @@ DECLARE
   h uuid;
 BEGIN
   SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
-  IF l.hold IS NOT NULL AND l.fence = p_token AND l.until > t THEN
+  IF l.key IS NOT NULL THEN
+    r := {s}.fencelock_ask_back(l, p_token);
+    IF r.code IS NOT NULL THEN
+      RETURN r;
+    END IF;
+  ELSIF l.hold IS NOT NULL AND l.fence = p_token AND l.until > t THEN
     h := l.hold;
   ELSE
     SELECT o.hold INTO h FROM {s}.fencelock_holder o
@@ -104,12 +114,14 @@ BEGIN
   END IF;
   l.kind := 'semaphore';
   l.size := p_to;
-  UPDATE {s}.fencelock_lock o SET kind = l.kind, size = l.size, hold = NULL WHERE o.space = p_space AND o.name = p_name;
+  -- As if it had been used now: a size is kept for as long as what was used.
+  UPDATE {s}.fencelock_lock o SET kind = l.kind, size = l.size, hold = NULL, key = NULL, fence = greatest(o.fence, r.now)
+    WHERE o.space = p_space AND o.name = p_name;
   -- Who wants more than there is has no place any more, and is told to look.
   FOR w IN DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.take > p_to
     RETURNING q.client, q.hold
   LOOP
-    PERFORM pg_notify('fencelock_' || w.client, w.hold::text);
+    PERFORM {s}.fencelock_word(w.client, p_space, p_name, w.hold);
   END LOOP;
   PERFORM {s}.fencelock_ring(l, t);
   r.code := 'done';
@@ -177,16 +189,14 @@ BEGIN
   v.code := 'done';
   v.version := greatest(l.fence + 1, {s}.fencelock_us(t));
   v.value := NULL;
-  UPDATE {s}.fencelock_lock o SET kind = 'cell', size = NULL, fence = v.version, hold = NULL
+  UPDATE {s}.fencelock_lock o SET kind = 'cell', size = NULL, fence = v.version, hold = NULL, key = NULL
     WHERE o.space = p_space AND o.name = p_name;
   INSERT INTO {s}.fencelock_cell VALUES (p_space, p_name, v.version, p_value)
     ON CONFLICT (space, name) DO UPDATE SET version = excluded.version, value = excluded.value;
   DELETE FROM {s}.fencelock_write w
     WHERE w.space = p_space AND w.name = p_name AND (w.at < t - interval '1 minute' OR w.at > t + interval '1 minute');
   INSERT INTO {s}.fencelock_write VALUES (p_space, p_name, p_nonce, v.version, t);
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM {s}.fencelock_durably();
   RETURN v;
 END
 $f$;
@@ -204,17 +214,21 @@ BEGIN
   END IF;
   DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (ARRAY(
     SELECT o.ctid FROM {s}.fencelock_waiter o
-      WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '10 seconds')
+      WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
       LIMIT 1000 FOR UPDATE OF o SKIP LOCKED));
   DELETE FROM {s}.fencelock_client c WHERE c.ctid = ANY (ARRAY(
     SELECT o.ctid FROM {s}.fencelock_client o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
   DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
     SELECT o.ctid FROM {s}.fencelock_holder o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  DELETE FROM {s}.fencelock_bearer b WHERE b.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_bearer o WHERE o.since < t - interval '1 minute' AND NOT EXISTS (SELECT FROM pg_stat_get_activity(o.pid))
+      LIMIT 1000 FOR UPDATE SKIP LOCKED));
   WITH idle AS (
     SELECT o.ctid, o.space, o.name FROM {s}.fencelock_lock o
       WHERE o.fence < {s}.fencelock_us(t) - p_retention AND (o.hold IS NULL OR o.until < t - {s}.fencelock_span(p_retention))
         AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = o.space AND h.name = o.name)
         AND NOT EXISTS (SELECT FROM {s}.fencelock_waiter q WHERE q.space = o.space AND q.name = o.name)
+        AND NOT (o.key IS NOT NULL AND {s}.fencelock_borne(o))
         AND NOT EXISTS (SELECT FROM {s}.fencelock_cell v WHERE v.space = o.space AND v.name = o.name AND v.value IS NOT NULL)
       LIMIT 1000 FOR UPDATE SKIP LOCKED
   ), cells AS (

@@ -7,6 +7,11 @@ DECLARE
   r {s}.fencelock_reply;
 BEGIN
   r.now := {s}.fencelock_us(t);
+  IF l.key IS NOT NULL AND {s}.fencelock_borne(l) THEN
+    r.code := 'layout';
+    r.who := 'session';
+    RETURN r;
+  END IF;
   IF l.kind = p_kind AND p_size > 0 AND l.size <> p_size THEN
     r.code := 'size';
     r.size := l.size;
@@ -45,7 +50,7 @@ BEGIN
       ON CONFLICT DO NOTHING;
   ELSIF NOT p_wait AND l.hold IS DISTINCT FROM p_hold
     AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold)
-    AND (l.hold IS NULL OR l.until <= t + {s}.fencelock_span(l.ttl))
+    AND NOT coalesce({s}.fencelock_is_skewed(l, t), false)
   THEN
     -- A try that fails writes nothing, not even a transaction's number.
     r := {s}.fencelock_refusal(l, t, false, p_hold, p_kind, p_claim, p_take, p_size);
@@ -109,7 +114,7 @@ BEGIN
   SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
   SELECT * INTO w FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
   waits := FOUND;
-  IF waits AND (l.hold IS NULL OR l.until <= t + {s}.fencelock_span(l.ttl))
+  IF waits AND NOT coalesce({s}.fencelock_is_skewed(l, t), false)
     AND NOT {s}.fencelock_fits(l, t, false, p_hold, w.claim, w.take)
   THEN
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
@@ -218,10 +223,9 @@ BEGIN
             until = greatest(least(o.until, t + {s}.fencelock_span(greatest(o.ttl, p_ttls[i]))), t + {s}.fencelock_span(p_ttls[i]))
           WHERE o.space = p_space AND o.name = p_names[i];
         answers := answers || 'e';
-      ELSE
-        answers := answers || 'g';
+        CONTINUE;
       END IF;
-      CONTINUE;
+      -- It is over; or it has become a reader's meanwhile, which is written elsewhere.
     END IF;
     SELECT * INTO h FROM {s}.fencelock_holder o
       WHERE o.space = p_space AND o.name = p_names[i] AND o.hold = p_holds[i] FOR NO KEY UPDATE SKIP LOCKED;
@@ -243,11 +247,34 @@ BEGIN
       answers := answers || 'g';
     END IF;
   END LOOP;
-  IF current_setting('synchronous_commit') = 'off' THEN
-    PERFORM set_config('synchronous_commit', 'on', true);
-  END IF;
+  PERFORM {s}.fencelock_durably();
   RETURN answers;
 END
+$f$;
+
+-- A place in the queue that nobody waits in any more. A hold it leaves alone: whoever says so may have been granted it meanwhile.
+CREATE FUNCTION {s}.fencelock_quit(p_space text, p_name text, p_hold uuid) RETURNS {s}.fencelock_reply
+LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+  r {s}.fencelock_reply;
+  t timestamptz;
+BEGIN
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+  r.code := CASE WHEN FOUND THEN 'done' ELSE 'locked' END;
+  IF FOUND THEN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
+    t := clock_timestamp();
+    PERFORM {s}.fencelock_ring(l, t);
+  END IF;
+  RETURN r;
+END
+$f$;
+
+-- What this client waits for by what is written here.
+CREATE FUNCTION {s}.fencelock_places(p_space text, p_client uuid) RETURNS TABLE (name text, hold uuid) LANGUAGE sql STABLE AS $f$
+  SELECT q.name, q.hold FROM {s}.fencelock_waiter q WHERE q.client = p_client AND q.space = p_space
 $f$;
 
 -- A client that waits lives for three seconds more. `pid`: of the process that listens for it; NULL: none does now.

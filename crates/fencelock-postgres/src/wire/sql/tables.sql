@@ -17,6 +17,10 @@ CREATE TABLE {s}.fencelock_lock (
   until timestamptz,
   since timestamptz,
   who text,
+  -- Of a session's hold: its advisory lock, and the server's process.
+  key bigint,
+  pair boolean,
+  pid integer,
   PRIMARY KEY (space, name),
   UNIQUE (space, name, fence)
 ) WITH (fillfactor = 70);
@@ -48,6 +52,19 @@ CREATE TABLE {s}.fencelock_waiter (
   PRIMARY KEY (space, name, ticket),
   UNIQUE (space, name, hold)
 );
+CREATE INDEX fencelock_waiter_client ON {s}.fencelock_waiter (client);
+CREATE TABLE {s}.fencelock_bearer (
+  space text COLLATE "C" NOT NULL,
+  name text COLLATE "C" NOT NULL,
+  hold uuid NOT NULL,
+  claim text NOT NULL,
+  pid integer NOT NULL,
+  token bigint,
+  ttl bigint NOT NULL,
+  since timestamptz NOT NULL,
+  who text NOT NULL,
+  PRIMARY KEY (space, name, hold)
+);
 CREATE TABLE {s}.fencelock_client (
   client uuid PRIMARY KEY,
   until timestamptz NOT NULL,
@@ -68,3 +85,11 @@ CREATE TABLE {s}.fencelock_write (
   at timestamptz NOT NULL,
   PRIMARY KEY (space, name, nonce)
 );
+-- What a function on one lock answers.
+CREATE TYPE {s}.fencelock_reply AS (
+  code text, number bigint, now bigint, ahead bigint, rest bigint,
+  hold uuid, claim text, take bigint, size bigint, token bigint, who text, held bigint
+);
+
+-- They call each other.
+SET LOCAL check_function_bodies = off;

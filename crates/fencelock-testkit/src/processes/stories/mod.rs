@@ -3,12 +3,16 @@
 #![allow(missing_docs, reason = "each story says in its figures what it shows")]
 mod cancel;
 mod crash;
+mod cuts;
+mod failover;
 mod fair;
 mod pause;
 mod spans;
 
 pub use cancel::cancels;
 pub use crash::{at_the_release, head_waiter, holder};
+pub use cuts::wake_ups;
+pub use failover::{Cluster, leaders_killed};
 pub use fair::{order, starvation};
 pub use pause::{head_waiter as stopped_head_waiter, holder as stopped_holder};
 pub use spans::{downgrades, exclusion, permits, readers_and_writers, weights};

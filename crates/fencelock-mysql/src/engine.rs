@@ -1,0 +1,448 @@
+//! The engine's door: calls of callers go over their runtime's own connection, whatever waits is given to `run`.
+use crate::{
+    config::{Config, MAX_TTL, MIN_TTL},
+    error::Fault,
+    keeper::{Order, run},
+    link::{CONNECT_TIMEOUT, Conn, Lane, Link, PATIENCE},
+    list::list,
+    shared::{Shared, micros},
+    turns::{Turned, after_locked, granted},
+    wire::{
+        call::{Call, Holds},
+        reply::{Reply, Value, column, letter, value},
+    },
+};
+use async_trait::async_trait;
+use fencelock_core::{
+    BootClock, Busy, Capabilities, Cells, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing,
+    Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
+    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
+};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{Mutex, mpsc, oneshot},
+    time::sleep,
+};
+
+/// So often an acquire is sent again under its hold id when nobody knows what became of it.
+const AGAIN: u32 = 5;
+/// A command that creates takes effect within so long, or never (SAFETY A2).
+const WINDOW: Duration = PATIENCE;
+/// Whoever only tries is answered in time, also while somebody's transaction keeps the row (SAFETY E2).
+const TRY: Duration = Duration::from_millis(30);
+/// The most holds of one renewal.
+const BATCH: usize = 256;
+
+/// Locks in MariaDB or MySQL.
+pub struct MysqlEngine {
+    info: EngineInfo,
+    retention: Duration,
+    shared: Arc<Shared>,
+    orders: mpsc::UnboundedSender<Order>,
+    inbox: Mutex<mpsc::UnboundedReceiver<Order>>,
+}
+
+impl MysqlEngine {
+    /// Connects, and makes the tables where they are missing.
+    ///
+    /// # Errors
+    /// `Unreachable` within 5 s, `PermissionDenied`, `InvalidConfig`.
+    ///
+    /// # Cancel safety
+    /// If dropped nothing is left but, perhaps, the tables.
+    pub async fn connect(config: Config) -> Result<Self> {
+        if tokio::runtime::Handle::try_current().is_ok() {
+            return Self::open(config).await;
+        }
+        // An executor of another kind: the driver needs one of its own while it looks.
+        let (tx, rx) = oneshot::channel();
+        let refuse =
+            |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no thread can be started").because(e);
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            let _ = tx.send(runtime.map_err(refuse).and_then(|runtime| runtime.block_on(Self::open(config))));
+        };
+        std::thread::Builder::new().name("fencelock-connect".into()).spawn(work).map_err(refuse)?;
+        rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "connect", "the thread that connects has ended")))
+    }
+    async fn open(config: Config) -> Result<Self> {
+        config.check()?;
+        let link = Link::new(&config)?;
+        let store = link.set_up().await.map_err(|fault| link.tell("connect", &fault))?;
+        let told = |_| Error::new(ErrorKind::Closed, "connect", "no number could be made");
+        let client = EngineId::random()?.to_string().parse::<HoldId>().map_err(told)?;
+        let capabilities = Capabilities {
+            read_write: true,
+            downgrade: true,
+            permits: true,
+            cells: true,
+            fixed_leases: true,
+            tickets: true,
+            fencing: Fencing::BestEffort,
+            ordering: Ordering::Fifo,
+            waiting: Waiting::Poll,
+            taken_away: TakenAway::AtRenewal,
+            ttl_per_hold: true,
+            renew_batch: BATCH,
+            min_ttl: MIN_TTL,
+            max_ttl: MAX_TTL,
+            drift: 0.01,
+        };
+        let info = EngineInfo {
+            id: EngineId::from_bytes(store.to_be_bytes()),
+            scheme: "mysql",
+            endpoint: config.endpoint().into(),
+            url: config.url().map(Into::into),
+            layout: "lease",
+            capabilities,
+            default_ttl: config.ttl,
+        };
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let shared = Arc::new(Shared::new(link, config.namespace.clone(), client));
+        Ok(Self { info, retention: config.retention, shared, orders, inbox: Mutex::new(inbox) })
+    }
+    /// As [`connect`](Self::connect), by a `mysql:` or `mariadb:` URL.
+    ///
+    /// # Errors
+    /// As there, and `InvalidConfig` for the URL.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn from_url(url: &str) -> Result<Self> {
+        Self::connect(Config::from_url(url)?).await
+    }
+
+    fn link(&self) -> &Link {
+        &self.shared.link
+    }
+    fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
+        move |fault| self.link().tell(operation, &fault)
+    }
+    /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
+    fn open_window(&self, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
+        let (not_after, more) = self.link().time.end(sent_at, WINDOW)?;
+        request.open(sent_at, WINDOW + WINDOW / 50 + more).map(|ends| (not_after, ends))
+    }
+    /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up.
+    /// *Invariant:* not before a release of it is answered, which would find nothing.
+    fn drop_hold(&self, name: &Name, hold: HoldId) {
+        if let Some(until) = self.shared.haunts(hold) {
+            let _ = self.orders.send(Order::Sweep { name: name.clone(), hold, until });
+        }
+    }
+    async fn claim(&self, conn: &Conn, request: &Request, not_after: i64) -> Result<Reply, Fault> {
+        let claim = request.claim();
+        let call = Call::new("acquire").text(&self.shared.space).text(request.name().as_str());
+        let call = call.id(request.hold()).text(claim.kind().as_str()).text(letter(claim));
+        let call = call.number(claim.take().max(1)).number(claim.capacity().unwrap_or(0));
+        let call = call.number(micros(request.ttl())).number(not_after).number(request.floor().map_or(0, Token::get));
+        let call = call.flag(request.wait()).id(self.shared.client).text(&self.shared.identity(request.note()));
+        self.link().run(conn, Lane::Calls, PATIENCE, &call.end()).await
+    }
+    fn granted(&self, request: &Request, number: i64, sent_at: Moment, now: i64) -> Result<Outcome> {
+        let token = Token::new(number).ok_or_else(|| self.link().tell("lock", &Fault::Answer))?;
+        Ok(Outcome::Granted(granted(request, token, sent_at, now)))
+    }
+    /// A function that answers at once but for a locked row, asked until that is free.
+    async fn unlocked(&self, call: &str) -> Result<Reply, Fault> {
+        let (limit, mut tries) = (BootClock.now() + PATIENCE, 0);
+        loop {
+            let rows = self.link().again(call).await?;
+            let row = rows.first().ok_or(Fault::Answer)?;
+            match crate::wire::reply::reply(row).ok_or(Fault::Answer)? {
+                Reply::Locked if BootClock.now() < limit => tries += 1,
+                Reply::Locked => return Err(Fault::Locked),
+                end => return Ok(end),
+            }
+            sleep(after_locked(tries)).await;
+        }
+    }
+}
+impl fmt::Debug for MysqlEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mysql({})", self.info.endpoint)
+    }
+}
+
+#[async_trait]
+impl Engine for MysqlEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+    async fn acquire(&self, request: &Request) -> Result<Outcome> {
+        // A release here may overtake the answer.
+        let expected = request.wait().then(|| self.shared.expect(request));
+        let (began, limit) = (BootClock.now(), BootClock.now() + CONNECT_TIMEOUT);
+        let (mut misses, mut late, mut locked) = (0, false, 0);
+        let (busy, rest) = loop {
+            // Why there is none is told also to those who gave up waiting for it.
+            let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
+            let sent_at = BootClock.now();
+            let Some((not_after, ends)) = self.open_window(request, sent_at) else {
+                return Ok(Outcome::Busy(Busy::default()));
+            };
+            let pause = match self.claim(&conn, request, not_after).await {
+                Ok(Reply::Done { number, now }) => return self.granted(request, number, sent_at, now),
+                Ok(Reply::Queued { busy, rest }) => {
+                    request.queued(busy.clone());
+                    break (busy, rest);
+                }
+                Ok(Reply::Busy(busy)) => {
+                    // Core takes this for nothing left behind.
+                    self.drop_hold(request.name(), request.hold());
+                    return Ok(Outcome::Busy(busy));
+                }
+                Ok(Reply::OtherKind(kind)) => {
+                    return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
+                }
+                Ok(Reply::OtherSize(size)) => return Err(request.other_capacity(size)),
+                Ok(Reply::Locked) => {
+                    // A transaction of the user's own may keep the row for long, or another one's statement for a moment.
+                    if !request.wait() && began.until(BootClock.now()) > TRY {
+                        return Ok(Outcome::Busy(Busy::default()));
+                    }
+                    locked += 1;
+                    if locked == 4 && request.wait() {
+                        request.queued(Busy::default());
+                    }
+                    after_locked(locked)
+                }
+                Ok(Reply::Past) if !late => {
+                    late = true;
+                    Duration::ZERO
+                }
+                Ok(Reply::Past) => {
+                    let error = Error::new(ErrorKind::Unreachable, "lock", "commands take too long to arrive");
+                    return Err(error.with("mysql", &self.info.endpoint));
+                }
+                Ok(_) => return Err(self.link().tell("lock", &Fault::Answer)),
+                Err(fault) => {
+                    let error = self.link().tell("lock", &fault);
+                    misses += 1;
+                    self.shared.haunt(request.hold(), ends);
+                    let passes = fault.is_soon_over() && BootClock.now() < limit;
+                    if !error.is_temporary() || !(misses <= AGAIN || passes) || request.is_stopped() {
+                        return Err(error);
+                    }
+                    Duration::from_millis(10 << misses.min(5))
+                }
+            };
+            tokio::select! {
+                biased;
+                () = request.stopped() => {}
+                () = sleep(pause) => {}
+            }
+        };
+        let Some(mut expected) = expected else { return Err(self.link().tell("lock", &Fault::Answer)) };
+        loop {
+            let (reply, rx) = oneshot::channel();
+            let order = Order::Wait { request: request.clone(), expected, busy: busy.clone(), rest, reply };
+            if self.orders.send(order).is_err() {
+                return Err(self.link().tell("lock", &Fault::Closed));
+            }
+            match rx.await {
+                Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
+                Ok(Turned::Stopped(busy)) => return Ok(Outcome::Busy(busy)),
+                Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
+                Ok(Turned::Failed(fault)) => return Err(self.link().tell("lock", &fault)),
+                // `run` was begun anew: its place in the queue is still there.
+                Err(_) => expected = self.shared.expect(request),
+            }
+        }
+    }
+    async fn withdraw(&self, request: &Request) -> Result<()> {
+        let left = self.shared.leave(request.name(), request.hold(), None).await;
+        left.map(drop).map_err(self.told("withdraw"))
+    }
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
+        let told = self.told("renew");
+        let shortest = grants.iter().map(|grant| grant.ttl).min().unwrap_or(MAX_TTL);
+        let mut holds = Holds::new();
+        for grant in grants {
+            holds.push(grant.name.as_str(), grant.hold, grant.token.get(), micros(grant.ttl));
+        }
+        let call = Call::new("renew").text(&self.shared.space).bytes(holds.bytes()).end();
+        let conn = self.link().here().await.map_err(&told)?;
+        let sent_at = BootClock.now();
+        // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
+        let rows = self.link().rows(&conn, Lane::Renewals, PATIENCE.min(shortest / 8), &call).await.map_err(&told)?;
+        let answers = rows.first().and_then(|row| column(row, 0)).unwrap_or_default();
+        if answers.len() != grants.len() {
+            return Err(told(Fault::Answer));
+        }
+        let renewed = |letter: char| match letter {
+            'e' => Renewed::Extended { sent_at },
+            'g' => Renewed::Lost(LossReason::TakenOver),
+            _ => Renewed::Unknown,
+        };
+        Ok(answers.chars().map(renewed).collect())
+    }
+    async fn release(&self, grant: &Grant) -> Result<Released> {
+        let left = self.shared.leave(&grant.name, grant.hold, Some(grant.token)).await;
+        if left.is_ok() {
+            self.drop_hold(&grant.name, grant.hold);
+        }
+        match left {
+            Ok(Reply::Done { .. }) => Ok(Released::Released),
+            Ok(Reply::Gone { holder }) => Ok(Released::NotHeld { holder: holder.map(|holder| *holder) }),
+            Ok(_) => Err(self.link().tell("release", &Fault::Answer)),
+            Err(fault) => Err(self.link().tell("release", &fault)),
+        }
+    }
+    async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {
+        let told = self.told("exchange");
+        let claim = next.claim();
+        let (limit, mut tries) = (BootClock.now() + PATIENCE, 0);
+        loop {
+            let conn = self.link().soon(next.stopped()).await.map_err(&told)?;
+            let sent_at = BootClock.now();
+            let Some((not_after, ends)) = self.open_window(next, sent_at) else {
+                return Ok(Outcome::Busy(Busy::default()));
+            };
+            let call = Call::new("exchange").text(&self.shared.space).text(next.name().as_str());
+            let call = call.id(grant.hold).number(grant.token.get()).id(next.hold()).text(letter(claim));
+            let call = call.number(claim.take().max(1)).number(micros(next.ttl())).number(not_after);
+            let call = call.number(next.floor().map_or(0, Token::get)).text(&self.shared.identity(next.note()));
+            match self.link().run(&conn, Lane::Calls, PATIENCE, &call.end()).await {
+                Ok(Reply::Done { number, now }) => return self.granted(next, number, sent_at, now),
+                Ok(Reply::Busy(busy)) => return Ok(Outcome::Busy(busy)),
+                Ok(Reply::Never) => {
+                    let error =
+                        Error::new(ErrorKind::Unsupported, "exchange", "only a writer's hold can become a reader's");
+                    return Err(error.with("name", next.name().as_str()));
+                }
+                Ok(Reply::Locked) if BootClock.now() < limit && !next.is_stopped() => tries += 1,
+                Ok(Reply::Locked) => return Err(told(Fault::Locked)),
+                Ok(Reply::Past) if BootClock.now() < limit => {}
+                Ok(_) => return Err(told(Fault::Answer)),
+                Err(fault) if fault.is_conflict() && BootClock.now() < limit => tries += 1,
+                Err(fault) => {
+                    self.shared.haunt(next.hold(), ends);
+                    tries += 1;
+                    let again = tries <= AGAIN && BootClock.now() < limit && !next.is_stopped();
+                    if !again || !self.link().tell("exchange", &fault).is_temporary() {
+                        return Err(told(fault));
+                    }
+                }
+            }
+            sleep(after_locked(tries)).await;
+        }
+    }
+    async fn run(&self, _reports: &Reports) -> Result<()> {
+        let mut inbox = self.inbox.lock().await;
+        run(&self.shared, &mut inbox, self.retention).await;
+        Ok(())
+    }
+    async fn inspect(&self, name: &Name) -> Result<Status> {
+        let told = self.told("inspect");
+        let conn = self.link().soon(std::future::pending()).await.map_err(&told)?;
+        match self.shared.status(&conn, name).await {
+            Err(fault) if fault.ends_connection() => {
+                let conn = self.link().soon(std::future::pending()).await.map_err(&told)?;
+                self.shared.status(&conn, name).await.map_err(told)
+            }
+            end => end.map_err(told),
+        }
+    }
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        let told = self.told("list");
+        let conn = self.link().soon(std::future::pending()).await.map_err(&told)?;
+        match list(&self.shared, &conn, prefix, page).await {
+            Err(fault) if fault.ends_connection() => {
+                let conn = self.link().soon(std::future::pending()).await.map_err(&told)?;
+                list(&self.shared, &conn, prefix, page).await.map_err(told)
+            }
+            end => end.map_err(told),
+        }
+    }
+    async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
+        let call = Call::new("force").text(&self.shared.space).text(name.as_str()).number(token.get()).end();
+        let (limit, asked) = (BootClock.now() + PATIENCE, AtomicU32::new(0));
+        loop {
+            let conn = self.link().soon(std::future::pending()).await.map_err(self.told("release"))?;
+            let before = asked.fetch_add(1, Relaxed);
+            match self.link().run(&conn, Lane::Calls, PATIENCE, &call).await {
+                Ok(Reply::Done { .. }) => return Ok(Released::Released),
+                // One before may have done it, and its answer was lost.
+                Ok(Reply::Gone { .. }) if before > 0 => return Err(self.link().tell("release", &Fault::Unanswered)),
+                Ok(Reply::Gone { holder }) => {
+                    return Ok(Released::NotHeld { holder: holder.map(|holder| *holder) });
+                }
+                Ok(Reply::Locked) if BootClock.now() < limit => asked.store(before, Relaxed),
+                Ok(Reply::Locked) => return Err(self.link().tell("release", &Fault::Locked)),
+                Ok(_) => return Err(self.link().tell("release", &Fault::Answer)),
+                Err(fault) if fault.ends_connection() && before == 0 => {}
+                Err(fault) => return Err(self.link().tell("release", &fault)),
+            }
+            sleep(after_locked(before)).await;
+        }
+    }
+    async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {
+        let ends = self.link().time.end(BootClock.now(), WINDOW).map_or(0, |(ends, _)| ends);
+        let call = Call::new("resize").text(&self.shared.space).text(name.as_str()).number(from).number(to);
+        match self.unlocked(&call.number(ends).end()).await {
+            Ok(Reply::Past) => {
+                let error = Error::new(ErrorKind::Unreachable, "resize", "the command took too long to arrive");
+                Err(error.with("mysql", &self.info.endpoint).hint("try again"))
+            }
+            Ok(Reply::Done { .. }) => Ok(()),
+            Ok(Reply::OtherKind(kind)) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
+            Ok(Reply::OtherSize(size)) => Err(Error::other_capacity("resize", name, from, size)),
+            Ok(_) => Err(self.link().tell("resize", &Fault::Answer)),
+            Err(fault) => Err(self.link().tell("resize", &fault)),
+        }
+    }
+    fn cells(&self) -> Option<&dyn Cells> {
+        Some(self)
+    }
+    async fn close(&self) -> Result<()> {
+        self.link().close();
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Cells for MysqlEngine {
+    async fn load(&self, name: &Name) -> Result<Versioned> {
+        let call = Call::new("load").text(&self.shared.space).text(name.as_str()).end();
+        let rows = self.link().again(&call).await.map_err(self.told("cell"))?;
+        match rows.first().and_then(value) {
+            Some(Value::Now(Conflict { now })) => Ok(now),
+            Some(Value::OtherKind(kind)) => Err(Error::other_kind("cell", name, Kind::Cell, kind)),
+            _ => Err(self.link().tell("cell", &Fault::Answer)),
+        }
+    }
+    async fn compare_exchange(
+        &self,
+        name: &Name,
+        expected: Version,
+        written: Option<Arc<[u8]>>,
+        nonce: HoldId,
+    ) -> Result<Result<Version, Conflict>> {
+        let call = Call::new("swap").text(&self.shared.space).text(name.as_str()).number(expected.get()).id(nonce);
+        let call = match written {
+            Some(value) => call.bytes(&value),
+            None => call.null(),
+        };
+        let (call, limit, mut tries) = (call.end(), BootClock.now() + PATIENCE, 0);
+        loop {
+            let rows = self.link().again(&call).await.map_err(self.told("cell"))?;
+            match rows.first().and_then(value) {
+                Some(Value::Written(version)) => return Ok(Ok(version)),
+                Some(Value::Now(now)) => return Ok(Err(now)),
+                Some(Value::OtherKind(kind)) => return Err(Error::other_kind("cell", name, Kind::Cell, kind)),
+                Some(Value::Locked) if BootClock.now() < limit => tries += 1,
+                Some(Value::Locked) => return Err(self.link().tell("cell", &Fault::Locked)),
+                None => return Err(self.link().tell("cell", &Fault::Answer)),
+            }
+            sleep(after_locked(tries)).await;
+        }
+    }
+}

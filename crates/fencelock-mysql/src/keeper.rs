@@ -1,0 +1,72 @@
+//! The engine's own background: it waits in queues, and cleans up.
+use crate::{
+    link::{Lane, PATIENCE},
+    shared::{Expected, Shared, micros},
+    turns::{Turned, wait},
+    wire::{call::Call, reply::column},
+};
+use fencelock_core::{BootClock, Busy, Clock, HoldId, Moment, Name, Request};
+use std::{sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+pub(crate) enum Order {
+    /// This request has a place in its queue; something ends by itself after so long.
+    Wait { request: Request, expected: Expected, busy: Busy, rest: Option<Duration>, reply: oneshot::Sender<Turned> },
+    /// A command that grants this hold may arrive until then, and nobody has it any more.
+    Sweep { name: Name, hold: HoldId, until: Moment },
+}
+/// So often what nobody uses is looked for.
+const CLEAN: Duration = Duration::from_secs(3_600);
+
+/// Never returns.
+pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceiver<Order>, retention: Duration) {
+    let mut tasks = JoinSet::new();
+    let mut clean_up = interval(CLEAN.min(retention));
+    clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            order = inbox.recv() => match order {
+                Some(Order::Wait { request, expected, busy, rest, reply }) => {
+                    tasks.spawn(wait(shared.clone(), request, expected, busy, rest, reply));
+                }
+                Some(Order::Sweep { name, hold, until }) => {
+                    tasks.spawn(sweep(shared.clone(), name, hold, until));
+                }
+                None => return std::future::pending().await,
+            },
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            _ = clean_up.tick() => {
+                tasks.spawn(clean(shared.clone(), retention));
+            }
+        }
+    }
+}
+/// Ends what a command grants that comes late.
+async fn sweep(shared: Arc<Shared>, name: Name, hold: HoldId, until: Moment) {
+    sleep(BootClock.now().until(until) + Duration::from_millis(1)).await;
+    // What is not ended by then ends with its lease.
+    for _ in 0..10 {
+        if shared.leave(&name, hold, None).await.is_ok() {
+            return;
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+/// In small parts, so that nobody waits for it.
+async fn clean(shared: Arc<Shared>, retention: Duration) {
+    const PART: i64 = 1_000;
+    let call = Call::new("clean").number(micros(retention)).end();
+    loop {
+        let Ok(conn) = shared.link.here().await else { return };
+        let Ok(rows) = shared.link.rows(&conn, Lane::Calls, 4 * PATIENCE, &call).await else { return };
+        let gone = rows.first().and_then(|row| column(row, 0)).and_then(|gone| gone.parse::<i64>().ok());
+        if gone.is_none_or(|gone| gone < PART) {
+            return;
+        }
+        sleep(Duration::from_millis(20)).await;
+    }
+}

@@ -1,0 +1,238 @@
+-- What the procedures have in common. A statement of its own reads the clock: SYSDATE, since NOW stands still within a call.
+
+-- Whatever the session was before: times are in UTC, whoever meets a locked row does not wait for long, and a server that takes no
+-- writes takes none of ours, also where the account might.
+CREATE PROCEDURE fencelock_ready() SQL SECURITY INVOKER
+BEGIN
+  IF @@session.time_zone <> '+00:00' THEN
+    SET SESSION time_zone = '+00:00';
+  END IF;
+  IF @@session.innodb_lock_wait_timeout > 1 THEN
+    SET SESSION innodb_lock_wait_timeout = 1;
+  END IF;
+  IF @@global.read_only THEN
+    SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is read-only';
+  END IF;
+END
+//
+-- Each statement of it sees what was committed before that statement began, whatever the server begins its transactions with.
+CREATE PROCEDURE fencelock_begin() SQL SECURITY INVOKER
+BEGIN
+  SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
+  START TRANSACTION;
+END
+//
+-- Begins with the lock's row made, if it is missing. The floor is read under a lock: nobody who forgets rows raises it meanwhile, so a
+-- token never falls below one that is forgotten (SAFETY T1).
+CREATE PROCEDURE fencelock_create(IN p_space VARBINARY(512), IN p_name VARBINARY(512)) SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_floor BIGINT;
+  DECLARE v_there BOOLEAN DEFAULT FALSE;
+  CALL fencelock_begin();
+  SELECT m.floor INTO v_floor FROM fencelock_meta m WHERE m.one = 1 LOCK IN SHARE MODE;
+  BEGIN
+    DECLARE CONTINUE HANDLER FOR 1062 SET v_there = TRUE;
+    INSERT INTO fencelock_lock (space, name, fence) VALUES (p_space, p_name, v_floor);
+  END;
+  -- Somebody else has made it: what that met is locked for others, too.
+  IF v_there THEN
+    COMMIT;
+    CALL fencelock_begin();
+  END IF;
+END
+//
+-- Who is in the way, how many wait before this ticket, and how long until something ends by itself. It locks nothing, and comes after
+-- the COMMIT of what it tells.
+CREATE PROCEDURE fencelock_tell(IN p_code VARBINARY(8), IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN p_ticket BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_ahead BIGINT DEFAULT 0;
+  DECLARE v_kind, v_claim VARBINARY(16);
+  DECLARE v_hold BINARY(16);
+  DECLARE v_size, v_take, v_token, v_held, v_rest BIGINT;
+  DECLARE v_who BLOB;
+  IF p_ticket > 0 THEN
+    SELECT COUNT(*) INTO v_ahead FROM (
+      SELECT q.ticket FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+        WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000
+        LIMIT 100) AS them;
+  END IF;
+  SELECT l.kind, l.size, IF(l.ends > t, l.hold, NULL), IF(l.kind = 'rw_lock', 'w', 'm'), 1, l.fence, l.who, t - l.since, l.ends - t
+    INTO v_kind, v_size, v_hold, v_claim, v_take, v_token, v_who, v_held, v_rest
+    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
+  IF v_hold IS NULL THEN
+    SET v_claim = NULL, v_take = NULL, v_token = NULL, v_who = NULL, v_held = NULL, v_rest = NULL;
+    IF v_kind IN ('rw_lock', 'semaphore') THEN
+      SELECT h.hold, h.claim, h.take, h.token, h.who, t - h.since, h.ends - t
+        INTO v_hold, v_claim, v_take, v_token, v_who, v_held, v_rest
+        FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.ends > t ORDER BY h.ends LIMIT 1;
+    END IF;
+  END IF;
+  SELECT p_code AS code, t AS now, v_ahead AS ahead, v_rest AS rest, v_hold AS hold, v_claim AS claim, v_take AS take, v_size AS size,
+    v_token AS token, v_who AS who, v_held AS held;
+END
+//
+-- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was set back
+-- has left ends that are further away than their leases are long: these are cut. Only under the lock's row.
+CREATE PROCEDURE fencelock_settle(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN l_kind VARBINARY(16), IN l_hold BINARY(16), IN l_ttl BIGINT, INOUT l_ends BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_hold BINARY(16);
+  IF l_hold IS NOT NULL AND l_ends > t + l_ttl THEN
+    SET l_ends = t + l_ttl;
+    UPDATE fencelock_lock SET ends = l_ends WHERE space = p_space AND name = p_name;
+  END IF;
+  IF l_kind IN ('rw_lock', 'semaphore') THEN
+    settling: LOOP
+      -- Mostly there is nothing, and then no row is locked.
+      SET v_hold = NULL;
+      SELECT h.hold INTO v_hold FROM fencelock_holder h
+        WHERE h.space = p_space AND h.name = p_name AND (h.ends <= t OR h.ends > t + h.ttl) LIMIT 1;
+      IF v_hold IS NULL THEN
+        LEAVE settling;
+      END IF;
+      SET v_hold = NULL;
+      SELECT h.hold INTO v_hold FROM fencelock_holder h
+        WHERE h.space = p_space AND h.name = p_name AND (h.ends <= t OR h.ends > t + h.ttl) LIMIT 1 FOR UPDATE SKIP LOCKED;
+      IF v_hold IS NULL THEN
+        LEAVE settling;
+      END IF;
+      DELETE FROM fencelock_holder WHERE space = p_space AND name = p_name AND hold = v_hold AND ends <= t;
+      UPDATE fencelock_holder SET ends = t + ttl WHERE space = p_space AND name = p_name AND hold = v_hold AND ends > t + ttl;
+    END LOOP;
+  END IF;
+END
+//
+-- Whether this claim fits in together with all who wait in front of its ticket: no one of them wants it alone, and there is room for all.
+-- (All who wait for a lock want the same kind of it: with readers there is always room, and permits add up.) `settled`: under the lock's
+-- row, after what is over has gone.
+CREATE PROCEDURE fencelock_fits(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN settled BOOLEAN, IN l_kind VARBINARY(16), IN l_size BIGINT, IN l_hold BINARY(16), IN l_ends BIGINT, IN p_ticket BIGINT, IN p_claim VARBINARY(1), IN p_take BIGINT, OUT fits BOOLEAN)
+SQL SECURITY INVOKER
+fitting: BEGIN
+  DECLARE v_held, v_ahead BIGINT DEFAULT 0;
+  DECLARE v_ticket, v_mine BIGINT;
+  DECLARE v_lives BOOLEAN;
+  SET fits = FALSE;
+  IF l_hold IS NOT NULL AND l_ends > t THEN
+    LEAVE fitting;
+  END IF;
+  IF settled THEN
+    -- Those in front who are dead have no place any more.
+    burying: LOOP
+      SET v_ticket = NULL;
+      SELECT q.ticket, COALESCE(c.ends > t AND c.ends < t + 10000000, FALSE) INTO v_ticket, v_lives
+        FROM fencelock_waiter q LEFT JOIN fencelock_client c ON c.client = q.client
+        WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket ORDER BY q.ticket LIMIT 1;
+      IF v_ticket IS NULL OR v_lives THEN
+        LEAVE burying;
+      END IF;
+      SET v_mine = NULL;
+      SELECT q.ticket INTO v_mine FROM fencelock_waiter q
+        WHERE q.space = p_space AND q.name = p_name AND q.ticket = v_ticket FOR UPDATE SKIP LOCKED;
+      IF v_mine IS NULL THEN
+        LEAVE burying;
+      END IF;
+      DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND ticket = v_ticket;
+    END LOOP;
+  END IF;
+  IF l_kind IN ('rw_lock', 'semaphore') THEN
+    SELECT COALESCE(SUM(h.take), 0) INTO v_held FROM fencelock_holder h
+      WHERE h.space = p_space AND h.name = p_name AND (settled OR h.ends > t);
+  END IF;
+  IF p_claim IN ('m', 'w') THEN
+    SET fits = v_held = 0 AND NOT EXISTS (
+      SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+        WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000);
+    LEAVE fitting;
+  END IF;
+  IF p_claim = 'p' AND (l_size IS NULL OR v_held + p_take > l_size) THEN
+    LEAVE fitting;
+  END IF;
+  IF EXISTS (
+    SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+      WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND q.claim IN ('m', 'w')
+        AND c.ends > t AND c.ends < t + 10000000)
+  THEN
+    LEAVE fitting;
+  END IF;
+  IF p_claim = 'p' THEN
+    SELECT COALESCE(SUM(q.take), 0) INTO v_ahead
+      FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+      WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000;
+    SET fits = v_held + v_ahead + p_take <= l_size;
+  ELSE
+    SET fits = TRUE;
+  END IF;
+END
+//
+-- Somebody has it or wants it as what it is, so it cannot become anything else (SAFETY K1).
+CREATE PROCEDURE fencelock_lives(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN settled BOOLEAN, IN l_hold BINARY(16), IN l_ends BIGINT, OUT lives BOOLEAN)
+SQL SECURITY INVOKER
+BEGIN
+  SET lives = COALESCE(l_hold IS NOT NULL AND l_ends > t, FALSE)
+    OR EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND (settled OR h.ends > t))
+    OR EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+      WHERE q.space = p_space AND q.name = p_name AND c.ends > t AND c.ends < t + 10000000)
+    OR EXISTS (SELECT 1 FROM fencelock_cell v WHERE v.space = p_space AND v.name = p_name AND v.value IS NOT NULL);
+END
+//
+-- Why this claim has to go away or to wait; NULL: it need not. Whoever tries passes nobody who waits.
+CREATE PROCEDURE fencelock_refusal(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN settled BOOLEAN, IN l_kind VARBINARY(16), IN l_size BIGINT, IN l_hold BINARY(16), IN l_ends BIGINT, IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ticket BIGINT, OUT refused VARBINARY(8))
+SQL SECURITY INVOKER
+refusing: BEGIN
+  DECLARE v_yes BOOLEAN;
+  SET refused = NULL;
+  IF l_kind = p_kind AND p_size > 0 AND l_size <> p_size THEN
+    SET refused = 'size';
+    LEAVE refusing;
+  END IF;
+  IF l_kind <> p_kind THEN
+    CALL fencelock_lives(p_space, p_name, t, settled, l_hold, l_ends, v_yes);
+    IF v_yes THEN
+      SET refused = 'kind';
+      LEAVE refusing;
+    END IF;
+  END IF;
+  CALL fencelock_fits(p_space, p_name, t, settled, p_kind, NULLIF(p_size, 0), l_hold, l_ends, p_ticket, p_claim, p_take, v_yes);
+  IF NOT v_yes THEN
+    SET refused = 'busy';
+  END IF;
+END
+//
+-- A token that was told is the highest of all (SAFETY T1). A floor above both what is stored and the clock by a day is nobody's.
+CREATE PROCEDURE fencelock_give(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN l_fence BIGINT, IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_floor BIGINT, IN p_who BLOB, OUT number BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  IF p_floor > l_fence AND p_floor > t + 86400000000 THEN
+    SET p_floor = 0;
+  END IF;
+  SET number = GREATEST(l_fence + 1, t, p_floor + 1);
+  IF p_claim IN ('m', 'w') THEN
+    UPDATE fencelock_lock SET kind = p_kind, fence = number, hold = p_hold, ttl = p_ttl, who = p_who, ends = t + p_ttl, since = t
+      WHERE space = p_space AND name = p_name;
+  ELSE
+    UPDATE fencelock_lock SET kind = p_kind, size = NULLIF(p_size, 0), fence = number, hold = NULL
+      WHERE space = p_space AND name = p_name;
+    INSERT INTO fencelock_holder (space, name, hold, claim, take, token, ttl, ends, since, who)
+      VALUES (p_space, p_name, p_hold, p_claim, p_take, number, p_ttl, t + p_ttl, t, p_who);
+  END IF;
+END
+//
+-- This very attempt's grant, if there is one: it has its full ttl again, in this same step (SAFETY G1). NULL: there is none.
+CREATE PROCEDURE fencelock_find(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN l_kind VARBINARY(16), IN l_fence BIGINT, IN l_hold BINARY(16), IN l_ends BIGINT, IN p_hold BINARY(16), IN p_ttl BIGINT, OUT number BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  SET number = NULL;
+  IF l_hold = p_hold AND l_ends > t THEN
+    UPDATE fencelock_lock SET ttl = GREATEST(ttl, p_ttl), ends = GREATEST(ends, t + p_ttl) WHERE space = p_space AND name = p_name;
+    SET number = l_fence;
+  ELSEIF l_kind IN ('rw_lock', 'semaphore') THEN
+    SELECT h.token INTO number FROM fencelock_holder h
+      WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold AND h.ends > t;
+    IF number IS NOT NULL THEN
+      UPDATE fencelock_holder SET ttl = GREATEST(ttl, p_ttl), ends = GREATEST(ends, t + p_ttl)
+        WHERE space = p_space AND name = p_name AND hold = p_hold AND ends > t;
+    END IF;
+  END IF;
+END
+//

@@ -1,0 +1,444 @@
+-- The life of a hold. What is answered is answered after the COMMIT: a client that does not read on keeps no row (SAFETY E7).
+
+-- A client that waits lives for three seconds more. Mostly it has said so lately: those who come together do not wait for one row.
+CREATE PROCEDURE fencelock_beat(IN p_client BINARY(16), IN t BIGINT) SQL SECURITY INVOKER
+BEGIN
+  IF NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = p_client AND c.ends > t + 2000000 AND c.ends < t + 10000000) THEN
+    INSERT INTO fencelock_client (client, ends) VALUES (p_client, t + 3000000) ON DUPLICATE KEY UPDATE ends = t + 3000000;
+  END IF;
+END
+//
+-- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
+CREATE PROCEDURE fencelock_acquire(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_wait BOOLEAN, IN p_client BINARY(16), IN p_who BLOB)
+SQL SECURITY INVOKER
+acquiring: BEGIN
+  DECLARE l_found BOOLEAN DEFAULT FALSE;
+  DECLARE l_kind VARBINARY(16);
+  DECLARE l_hold BINARY(16);
+  DECLARE l_size, l_fence, l_ttl, l_ends, t, v_ticket, v_number BIGINT;
+  DECLARE v_code VARBINARY(8);
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    RESIGNAL;
+  END;
+  CALL fencelock_ready();
+  SET t = {now};
+  SELECT TRUE, l.kind, l.size, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_hold, l_ttl, l_ends
+    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
+  IF NOT l_found THEN
+    IF t > p_not_after THEN
+      SELECT 'past' AS code, t AS now;
+      LEAVE acquiring;
+    END IF;
+    CALL fencelock_create(p_space, p_name);
+  ELSE
+    -- A try that fails writes nothing and locks nothing.
+    IF NOT p_wait AND NOT (l_hold <=> p_hold) AND (l_hold IS NULL OR l_ends <= t + l_ttl)
+      AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold)
+    THEN
+      CALL fencelock_refusal(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, p_kind, p_claim, p_take, p_size,
+        9223372036854775807, v_code);
+      IF v_code IS NOT NULL THEN
+        CALL fencelock_refuse(v_code, p_space, p_name, t, l_kind, l_size, 9223372036854775807);
+        LEAVE acquiring;
+      END IF;
+    END IF;
+    CALL fencelock_begin();
+  END IF;
+  SET l_found = FALSE;
+  SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends
+    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
+  SET t = {now};
+  IF NOT l_found THEN
+    COMMIT;
+    SELECT 'locked' AS code, t AS now;
+    LEAVE acquiring;
+  END IF;
+  CALL fencelock_settle(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends);
+  CALL fencelock_find(p_space, p_name, t, l_kind, l_fence, l_hold, l_ends, p_hold, p_ttl, v_number);
+  IF v_number IS NOT NULL THEN
+    COMMIT;
+    SELECT 'done' AS code, v_number AS number, t AS now;
+    LEAVE acquiring;
+  END IF;
+  IF t > p_not_after THEN
+    COMMIT;
+    SELECT 'past' AS code, t AS now;
+    LEAVE acquiring;
+  END IF;
+  -- Its place, if it comes again.
+  SELECT q.ticket INTO v_ticket FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
+  CALL fencelock_refusal(p_space, p_name, t, TRUE, l_kind, l_size, l_hold, l_ends, p_kind, p_claim, p_take, p_size,
+    COALESCE(v_ticket, 9223372036854775807), v_code);
+  IF v_code IS NULL THEN
+    IF v_ticket IS NOT NULL THEN
+      DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND ticket = v_ticket;
+    END IF;
+    CALL fencelock_give(p_space, p_name, t, l_fence, p_hold, p_kind, p_claim, p_take, p_size, p_ttl, p_floor, p_who, v_number);
+    COMMIT;
+    SELECT 'done' AS code, v_number AS number, t AS now;
+    LEAVE acquiring;
+  END IF;
+  IF v_code <> 'busy' OR NOT p_wait THEN
+    COMMIT;
+    CALL fencelock_refuse(v_code, p_space, p_name, t, l_kind, l_size, 9223372036854775807);
+    LEAVE acquiring;
+  END IF;
+  IF NOT (l_kind <=> p_kind) OR p_size > 0 AND l_size IS NULL THEN
+    UPDATE fencelock_lock SET kind = p_kind, size = NULLIF(p_size, 0), hold = NULL WHERE space = p_space AND name = p_name;
+  END IF;
+  IF v_ticket IS NULL THEN
+    CALL fencelock_beat(p_client, t);
+    SELECT COALESCE(MAX(q.ticket), 0) + 1 INTO v_ticket FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name;
+    INSERT INTO fencelock_waiter (space, name, ticket, hold, claim, take, ttl, floor, client, since, who)
+      VALUES (p_space, p_name, v_ticket, p_hold, p_claim, p_take, p_ttl, p_floor, p_client, t, p_who);
+  END IF;
+  COMMIT;
+  CALL fencelock_tell('queued', p_space, p_name, t, v_ticket);
+END
+//
+-- The answer to one who is refused.
+CREATE PROCEDURE fencelock_refuse(IN p_code VARBINARY(8), IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN l_kind VARBINARY(16), IN l_size BIGINT, IN p_ticket BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  CASE p_code
+    WHEN 'size' THEN SELECT 'size' AS code, t AS now, l_size AS size;
+    WHEN 'kind' THEN SELECT 'kind' AS code, t AS now, l_kind AS kind;
+    ELSE CALL fencelock_tell(p_code, p_space, p_name, t, p_ticket);
+  END CASE;
+END
+//
+-- Looks again and again until this waiter's turn has come, or for so long (µs), with so much in between. It locks nothing, and grants
+-- nothing: whoever asked may be gone (SAFETY A2). 'turn': ask for it.
+CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_most BIGINT, IN p_pause BIGINT)
+SQL SECURITY INVOKER
+watching: BEGIN
+  DECLARE v_fits BOOLEAN DEFAULT FALSE;
+  DECLARE l_kind VARBINARY(16);
+  DECLARE l_hold BINARY(16);
+  DECLARE w_claim VARBINARY(1);
+  DECLARE l_size, l_ends, t, v_began, w_ticket, w_take BIGINT;
+  CALL fencelock_ready();
+  SET v_began = {now};
+  CALL fencelock_beat(p_client, v_began);
+  again: LOOP
+    SET t = {now}, l_hold = NULL;
+    SELECT l.kind, l.size, l.hold, l.ends INTO l_kind, l_size, l_hold, l_ends
+      FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
+    IF l_hold IS NULL OR l_ends <= t THEN
+      SET w_ticket = NULL;
+      SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
+        FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
+      SET v_fits = TRUE;
+      IF w_ticket IS NOT NULL THEN
+        CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
+      END IF;
+      IF v_fits THEN
+        SELECT 'turn' AS code, t AS now;
+        LEAVE watching;
+      END IF;
+    END IF;
+    IF t NOT BETWEEN v_began AND v_began + p_most THEN
+      LEAVE again;
+    END IF;
+    DO SLEEP(p_pause / 1000000);
+  END LOOP;
+  SELECT q.ticket INTO w_ticket FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
+  CALL fencelock_tell('queued', p_space, p_name, t, COALESCE(w_ticket, 0));
+END
+//
+-- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and while it has to wait it locks nothing and writes nothing but
+-- that its client lives.
+CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_client BINARY(16))
+SQL SECURITY INVOKER
+looking: BEGIN
+  DECLARE l_found, v_fits BOOLEAN DEFAULT FALSE;
+  DECLARE l_kind VARBINARY(16);
+  DECLARE w_claim VARBINARY(1);
+  DECLARE w_who BLOB;
+  DECLARE l_hold BINARY(16);
+  DECLARE l_size, l_fence, l_ttl, l_ends, t, v_number, w_ticket, w_take, w_ttl, w_floor BIGINT;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    RESIGNAL;
+  END;
+  CALL fencelock_ready();
+  SET t = {now};
+  SELECT TRUE, l.kind, l.size, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_hold, l_ttl, l_ends
+    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
+  SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
+    FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
+  IF w_ticket IS NOT NULL AND (l_hold IS NULL OR l_ends <= t + l_ttl) THEN
+    CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
+    IF NOT v_fits THEN
+      CALL fencelock_beat(p_client, t);
+      CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
+      LEAVE looking;
+    END IF;
+  END IF;
+  CALL fencelock_begin();
+  SET l_found = FALSE;
+  SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends
+    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
+  SET t = {now};
+  IF NOT l_found THEN
+    COMMIT;
+    CALL fencelock_missed('gone', p_space, p_name, t);
+    LEAVE looking;
+  END IF;
+  CALL fencelock_settle(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends);
+  CALL fencelock_find(p_space, p_name, t, l_kind, l_fence, l_hold, l_ends, p_hold, p_ttl, v_number);
+  IF v_number IS NOT NULL THEN
+    COMMIT;
+    SELECT 'done' AS code, v_number AS number, t AS now;
+    LEAVE looking;
+  END IF;
+  -- It may be gone since.
+  SET w_ticket = NULL;
+  SELECT q.ticket, q.claim, q.take, q.ttl, q.floor, q.who INTO w_ticket, w_claim, w_take, w_ttl, w_floor, w_who
+    FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
+  IF w_ticket IS NULL THEN
+    COMMIT;
+    CALL fencelock_tell('gone', p_space, p_name, t, 0);
+    LEAVE looking;
+  END IF;
+  CALL fencelock_fits(p_space, p_name, t, TRUE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
+  IF NOT v_fits THEN
+    COMMIT;
+    CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
+    LEAVE looking;
+  END IF;
+  DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND ticket = w_ticket;
+  CALL fencelock_give(p_space, p_name, t, l_fence, p_hold, l_kind, w_claim, w_take, COALESCE(l_size, 0), w_ttl, w_floor, w_who, v_number);
+  COMMIT;
+  SELECT 'done' AS code, v_number AS number, t AS now;
+END
+//
+-- A row that was not taken is locked, or is not there.
+CREATE PROCEDURE fencelock_missed(IN p_code VARBINARY(8), IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  SELECT IF(EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name), 'locked', p_code) AS code, t AS now;
+END
+//
+-- Ends the hold of this id and token, and no other; without a token a place in the queue, too.
+CREATE PROCEDURE fencelock_release(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_token BIGINT)
+SQL SECURITY INVOKER
+leaving: BEGIN
+  DECLARE l_found, v_had BOOLEAN DEFAULT FALSE;
+  DECLARE l_kind VARBINARY(16);
+  DECLARE l_hold, v_hold BINARY(16);
+  DECLARE l_fence, l_ttl, l_ends, t BIGINT;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    RESIGNAL;
+  END;
+  CALL fencelock_ready();
+  CALL fencelock_begin();
+  SELECT TRUE, l.kind, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_fence, l_hold, l_ttl, l_ends
+    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
+  SET t = {now};
+  IF NOT l_found THEN
+    COMMIT;
+    CALL fencelock_missed('gone', p_space, p_name, t);
+    LEAVE leaving;
+  END IF;
+  IF l_hold = p_hold AND (p_token IS NULL OR l_fence = p_token) THEN
+    SET v_had = l_ends > t;
+    UPDATE fencelock_lock SET hold = NULL WHERE space = p_space AND name = p_name;
+  ELSE
+    IF l_kind IN ('rw_lock', 'semaphore') THEN
+      CALL fencelock_settle(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends);
+      SELECT h.hold INTO v_hold FROM fencelock_holder h
+        WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold AND (p_token IS NULL OR h.token = p_token);
+      IF v_hold IS NOT NULL THEN
+        SELECT TRUE INTO v_had FROM fencelock_holder h
+          WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold FOR UPDATE SKIP LOCKED;
+        IF NOT v_had THEN
+          COMMIT;
+          SELECT 'locked' AS code, t AS now;
+          LEAVE leaving;
+        END IF;
+        DELETE FROM fencelock_holder WHERE space = p_space AND name = p_name AND hold = p_hold;
+      END IF;
+    END IF;
+    IF p_token IS NULL THEN
+      CALL fencelock_forget(p_space, p_name, p_hold);
+    END IF;
+  END IF;
+  COMMIT;
+  IF v_had THEN
+    SELECT 'done' AS code, t AS now;
+  ELSE
+    CALL fencelock_tell('gone', p_space, p_name, t, 0);
+  END IF;
+END
+//
+-- A place in the queue ends.
+CREATE PROCEDURE fencelock_forget(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16)) SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_ticket BIGINT;
+  SELECT q.ticket INTO v_ticket FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
+  IF v_ticket IS NOT NULL THEN
+    DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND ticket = v_ticket;
+  END IF;
+END
+//
+-- Of many holds: each is the length of its name (2 bytes), its name, its id (16), its token and its ttl (8 each). One letter for each: e
+-- extended, g gone, u nothing is known. What is over is not revived.
+CREATE PROCEDURE fencelock_renew(IN p_space VARBINARY(512), IN p_all LONGBLOB) SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_at INT DEFAULT 1;
+  DECLARE v_length INT;
+  DECLARE v_name VARBINARY(512);
+  DECLARE v_hold, l_hold BINARY(16);
+  DECLARE v_token, v_ttl, l_fence, l_ends, t BIGINT;
+  DECLARE l_found BOOLEAN;
+  DECLARE answers VARBINARY(4096) DEFAULT '';
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    RESIGNAL;
+  END;
+  CALL fencelock_ready();
+  CALL fencelock_begin();
+  WHILE v_at < LENGTH(p_all) DO
+    SET v_length = CONV(HEX(SUBSTRING(p_all, v_at, 2)), 16, 10);
+    SET v_name = SUBSTRING(p_all, v_at + 2, v_length);
+    SET v_hold = SUBSTRING(p_all, v_at + 2 + v_length, 16);
+    SET v_token = CONV(HEX(SUBSTRING(p_all, v_at + 18 + v_length, 8)), 16, 10);
+    SET v_ttl = CONV(HEX(SUBSTRING(p_all, v_at + 26 + v_length, 8)), 16, 10);
+    SET v_at = v_at + 34 + v_length;
+    -- Looked at first: nobody is kept from a row that is somebody else's.
+    SET l_hold = NULL;
+    SELECT l.hold, l.fence INTO l_hold, l_fence FROM fencelock_lock l WHERE l.space = p_space AND l.name = v_name;
+    SET l_found = FALSE;
+    IF l_hold = v_hold AND l_fence = v_token THEN
+      SET l_hold = NULL;
+      SELECT TRUE, l.hold, l.fence, l.ends INTO l_found, l_hold, l_fence, l_ends
+        FROM fencelock_lock l WHERE l.space = p_space AND l.name = v_name FOR UPDATE SKIP LOCKED;
+      SET t = {now};
+      IF NOT l_found THEN
+        SET answers = CONCAT(answers, 'u');
+      ELSEIF l_hold = v_hold AND l_fence = v_token AND l_ends > t THEN
+        UPDATE fencelock_lock SET ttl = GREATEST(ttl, v_ttl), ends = GREATEST(LEAST(ends, t + GREATEST(ttl, v_ttl)), t + v_ttl)
+          WHERE space = p_space AND name = v_name;
+        SET answers = CONCAT(answers, 'e');
+      ELSE
+        SET answers = CONCAT(answers, 'g');
+      END IF;
+    ELSEIF NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) THEN
+      SET answers = CONCAT(answers, 'g');
+    ELSE
+      SELECT TRUE, h.token, h.ends INTO l_found, l_fence, l_ends
+        FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold FOR UPDATE SKIP LOCKED;
+      SET t = {now};
+      IF NOT l_found THEN
+        -- Kept by somebody, or gone since: that is known the next time.
+        SET answers = CONCAT(answers, 'u');
+      ELSEIF l_fence = v_token AND l_ends > t THEN
+        UPDATE fencelock_holder SET ttl = GREATEST(ttl, v_ttl), ends = GREATEST(LEAST(ends, t + GREATEST(ttl, v_ttl)), t + v_ttl)
+          WHERE space = p_space AND name = v_name AND hold = v_hold;
+        SET answers = CONCAT(answers, 'e');
+      ELSE
+        SET answers = CONCAT(answers, 'g');
+      END IF;
+    END IF;
+  END WHILE;
+  COMMIT;
+  SELECT answers AS answers;
+END
+//
+-- The same hold: a writer's becomes a reader's, under its token. Another one: the hold passes to it, with a fresh token (SAFETY A5).
+CREATE PROCEDURE fencelock_exchange(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_old BINARY(16), IN p_token BIGINT, IN p_new BINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_who BLOB)
+SQL SECURITY INVOKER
+passing: BEGIN
+  DECLARE l_found, h_found, v_mine BOOLEAN DEFAULT FALSE;
+  DECLARE l_kind VARBINARY(16);
+  DECLARE l_hold BINARY(16);
+  DECLARE h_claim VARBINARY(1);
+  DECLARE l_who, h_who BLOB;
+  DECLARE l_size, l_fence, l_ttl, l_ends, l_since, h_take, h_ttl, h_ends, h_since, t, v_number BIGINT;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    RESIGNAL;
+  END;
+  CALL fencelock_ready();
+  CALL fencelock_begin();
+  SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends, l.since, l.who
+    INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, l_since, l_who
+    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
+  SET t = {now};
+  IF NOT l_found THEN
+    COMMIT;
+    CALL fencelock_missed('busy', p_space, p_name, t);
+    LEAVE passing;
+  END IF;
+  CALL fencelock_settle(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends);
+  IF p_old <> p_new THEN
+    CALL fencelock_find(p_space, p_name, t, l_kind, l_fence, l_hold, l_ends, p_new, p_ttl, v_number);
+    IF v_number IS NOT NULL THEN
+      COMMIT;
+      SELECT 'done' AS code, v_number AS number, t AS now;
+      LEAVE passing;
+    END IF;
+    IF t > p_not_after THEN
+      COMMIT;
+      SELECT 'past' AS code, t AS now;
+      LEAVE passing;
+    END IF;
+  END IF;
+  IF l_hold = p_old AND l_fence = p_token AND l_ends > t THEN
+    SET h_found = TRUE, h_claim = IF(l_kind = 'rw_lock', 'w', 'm'), h_take = 1, h_ttl = l_ttl, h_ends = l_ends, h_since = l_since,
+      h_who = l_who;
+  ELSEIF l_kind IN ('rw_lock', 'semaphore') THEN
+    SELECT TRUE, h.claim, h.take, h.ttl, h.ends, h.since, h.who INTO h_found, h_claim, h_take, h_ttl, h_ends, h_since, h_who
+      FROM fencelock_holder h
+      WHERE h.space = p_space AND h.name = p_name AND h.hold = p_old AND h.token = p_token AND h.ends > t;
+  END IF;
+  IF NOT h_found OR p_old <> p_new AND (h_claim <> p_claim OR p_claim = 'p' AND h_take <> p_take) THEN
+    COMMIT;
+    CALL fencelock_tell('busy', p_space, p_name, t, 0);
+    LEAVE passing;
+  END IF;
+  IF p_old = p_new THEN
+    IF l_kind <> 'rw_lock' OR p_claim <> 'r' THEN
+      COMMIT;
+      SELECT 'never' AS code, t AS now;
+      LEAVE passing;
+    END IF;
+    IF h_claim = 'w' THEN
+      UPDATE fencelock_lock SET hold = NULL WHERE space = p_space AND name = p_name;
+      INSERT INTO fencelock_holder (space, name, hold, claim, take, token, ttl, ends, since, who)
+        VALUES (p_space, p_name, p_old, 'r', 1, p_token, GREATEST(h_ttl, p_ttl), GREATEST(h_ends, t + p_ttl), h_since, h_who);
+      SET v_number = p_token;
+    ELSE
+      CALL fencelock_find(p_space, p_name, t, l_kind, l_fence, l_hold, l_ends, p_old, p_ttl, v_number);
+    END IF;
+    COMMIT;
+    SELECT 'done' AS code, v_number AS number, t AS now;
+    LEAVE passing;
+  END IF;
+  IF h_claim IN ('r', 'p') THEN
+    SELECT TRUE INTO v_mine FROM fencelock_holder h
+      WHERE h.space = p_space AND h.name = p_name AND h.hold = p_old FOR UPDATE SKIP LOCKED;
+    IF NOT v_mine THEN
+      COMMIT;
+      SELECT 'locked' AS code, t AS now;
+      LEAVE passing;
+    END IF;
+    DELETE FROM fencelock_holder WHERE space = p_space AND name = p_name AND hold = p_old;
+  END IF;
+  -- Without a note of its own it keeps the one that was there: host and process are the first two words.
+  IF p_who = CONCAT(SUBSTRING_INDEX(p_who, ' ', 2), ' ') THEN
+    SET p_who = CONCAT(p_who, SUBSTRING(h_who, LENGTH(SUBSTRING_INDEX(h_who, ' ', 2)) + 2));
+  END IF;
+  CALL fencelock_give(p_space, p_name, t, l_fence, p_new, l_kind, p_claim, h_take, COALESCE(l_size, 0), p_ttl, p_floor, p_who, v_number);
+  COMMIT;
+  SELECT 'done' AS code, v_number AS number, t AS now;
+END
+//

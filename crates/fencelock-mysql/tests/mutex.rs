@@ -1,0 +1,289 @@
+//! What MariaDB's own ways bring with them: what each operation costs there, rows that somebody else keeps, rights, names.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::within;
+use fencelock_core::ErrorKind;
+use fencelock_mysql::MysqlEngine;
+use fencelock_testkit::MariaDb;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+
+/// A number that the server counts.
+fn counted(server: &MariaDb, name: &str) -> i64 {
+    let said = server.ask(&format!("SHOW GLOBAL STATUS LIKE '{name}'"));
+    said.split_once('\t').unwrap().1.parse().unwrap()
+}
+
+/// A try that fails writes nothing and locks nothing. (Red: the row locked before it was looked at; the client's sign of life with a try.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_writes_nothing() {
+    let server = MariaDb::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    assert!(b.mutex("x").try_lock().await.unwrap().is_err());
+    let read =
+        || ["Handler_write", "Handler_update", "Handler_delete", "Innodb_lsn_current"].map(|n| counted(&server, n));
+    // What the server tidies up by itself comes to an end.
+    eventually("nothing is written", || async {
+        let before = read();
+        for _ in 0..100 {
+            assert!(b.mutex("x").try_lock().await.unwrap().is_err());
+        }
+        read() == before
+    })
+    .await;
+    held.release().await.unwrap();
+}
+/// Somebody's own transaction keeps the row: a try is answered in time, whoever waits gets it soon after, with all of its ttl (SAFETY E2).
+/// (Red: `FOR UPDATE` that waits.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_somebody_keeps() {
+    let server = MariaDb::start();
+    let a = client(&server.url()).await;
+    a.mutex("x").lock().await.unwrap().release().await.unwrap();
+    let mut session = Session::new(&server);
+    session.ask("BEGIN");
+    session.ask("SELECT name FROM fencelock_lock WHERE name = 'x' FOR UPDATE");
+    let began = Instant::now();
+    assert!(a.mutex("x").try_lock().await.unwrap().is_err());
+    println!("answered after {:?}", began.elapsed());
+    assert!(began.elapsed() < 1_100 * MS);
+    let wait = tokio::spawn(a.mutex("x").ttl(5 * SEC).lock());
+    tokio::time::sleep(3 * SEC).await;
+    assert!(!wait.is_finished());
+    let free = Instant::now();
+    session.ask("COMMIT");
+    let guard = within("it is free", wait).await.unwrap().unwrap();
+    println!("granted after {:?}", free.elapsed());
+    let left =
+        "SELECT ends - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM fencelock_lock WHERE name = 'x'";
+    let left: i64 = server.ask(left).parse().unwrap();
+    assert!(left > 4_000_000, "{left} µs of 5 s are left");
+    guard.release().await.unwrap();
+}
+/// Whatever the server begins its transactions with: 12 contenders for 3 permits, and a counter between two. (Red: without saying so.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_ways_to_isolate() {
+    for level in ["REPEATABLE-READ", "READ-COMMITTED", "SERIALIZABLE", "READ-UNCOMMITTED"] {
+        let server = MariaDb::with(&[&format!("--transaction-isolation={level}")]);
+        let rounds = if std::env::var_os("FENCELOCK_PROVE").is_some() { 200 } else { 10 };
+        let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+        let mut all = Vec::new();
+        for _ in 0..12 {
+            let (client, inside, most) = (client(&server.url()).await, inside.clone(), most.clone());
+            all.push(tokio::spawn(async move {
+                for _ in 0..rounds {
+                    let permit = client.semaphore("s", 3).acquire(1).await.unwrap();
+                    most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
+                    tokio::time::sleep(MS).await;
+                    inside.fetch_sub(1, SeqCst);
+                    permit.release().await.unwrap();
+                }
+            }));
+        }
+        for one in all {
+            one.await.unwrap();
+        }
+        assert!((2..=3).contains(&most.load(SeqCst)), "{level}: {} at once", most.load(SeqCst));
+    }
+}
+/// Five names, twelve who want them at once, each through a client of its own: rows meet, and no caller hears of it. (Red: an error of a
+/// row that was locked too long is told.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_storm() {
+    let server = MariaDb::start();
+    let until = Instant::now() + 3 * SEC;
+    let mut all = Vec::new();
+    for n in 0..12_u32 {
+        let client = client(&server.url()).await;
+        all.push(tokio::spawn(async move {
+            let mut many = 0_u32;
+            while Instant::now() < until {
+                let name = format!("storm{}", (n + many) % 5);
+                match n % 3 {
+                    0 => drop(client.mutex(&name).try_lock().await.unwrap().map(drop)),
+                    1 => client.mutex(&name).lock().await.unwrap().release().await.unwrap(),
+                    _ => {
+                        let all = client.semaphore(format!("s{name}"), 2).acquire(1 + many % 2).await.unwrap();
+                        all.release().await.unwrap();
+                    }
+                }
+                many += 1;
+            }
+            many
+        }));
+    }
+    let mut many = 0;
+    for one in all {
+        many += one.await.unwrap();
+    }
+    println!("{many} in 3 s");
+    assert_eq!(counted(&server, "Innodb_deadlocks"), 0);
+}
+/// The tables are made by whoever may; the others need rights on them and no more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rights() {
+    let server = MariaDb::start();
+    server
+        .ask("CREATE USER app@'127.0.0.1'; GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON test.* TO app@'127.0.0.1'");
+    let url = server.url().replace("root@", "app@");
+    let open = || async { MysqlEngine::from_url(&url).await };
+    let error = open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    client(&server.url()).await;
+    let app = client(&url).await;
+    let held = app.mutex("x").lock().await.unwrap();
+    let wait = tokio::spawn(app.semaphore("s", 2).acquire(2));
+    within("two", wait).await.unwrap().unwrap().release().await.unwrap();
+    held.release().await.unwrap();
+    server.ask("REVOKE INSERT ON test.* FROM app@'127.0.0.1'");
+    let app = client(&url).await;
+    let error = app.mutex("new").lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+}
+/// Two that come first make one set of tables; and one that broke off in the middle is finished by the next.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_that_come_first() {
+    let server = MariaDb::start();
+    for round in 0..2 {
+        let all: Vec<_> = (0..8)
+            .map(|_| {
+                let url = server.url();
+                tokio::spawn(async move { MysqlEngine::from_url(&url).await.map(|engine| format!("{engine:?}")) })
+            })
+            .collect();
+        for one in all {
+            one.await.unwrap().unwrap();
+        }
+        assert_eq!(server.ask("SELECT COUNT(*) FROM fencelock_meta"), "2", "{round}");
+        server.ask("DELETE FROM fencelock_meta; DROP TABLE fencelock_write; DROP PROCEDURE fencelock_acquire");
+    }
+    client(&server.url()).await.mutex("x").lock().await.unwrap().release().await.unwrap();
+}
+/// What cannot be used is told at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_used() {
+    let refused = async |settings: &[&str], kind, says: &str| {
+        let server = MariaDb::with(settings);
+        let error = MysqlEngine::from_url(&server.url()).await.unwrap_err();
+        assert!(error.kind() == kind && error.to_string().contains(says), "{error}");
+        server
+    };
+    refused(&["--sysdate-is-now=1"], ErrorKind::InvalidConfig, "sysdate-is-now").await;
+    refused(&["--log-bin", "--binlog-format=STATEMENT"], ErrorKind::InvalidConfig, "binlog_format").await;
+    let server = refused(&["--read-only=1"], ErrorKind::Unreachable, "takes no writes").await;
+    let error = MysqlEngine::from_url(&(server.url() + "x")).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidConfig && error.to_string().contains("no such database"), "{error}");
+    let error = MysqlEngine::from_url(&server.url().replace("root@", "nobody:hunter2@")).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::PermissionDenied && !error.to_string().contains("hunter2"), "{error}");
+    server.kill();
+    let error = MysqlEngine::from_url(&server.url()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+}
+/// With a binary log of rows it works as without.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_binary_log() {
+    for format in ["ROW", "MIXED"] {
+        let server = MariaDb::with(&["--log-bin", &format!("--binlog-format={format}")]);
+        let a = client(&server.url()).await;
+        let permit = a.semaphore("s", 2).acquire(1).await.unwrap();
+        a.mutex("x").lock().await.unwrap().release().await.unwrap();
+        permit.release().await.unwrap();
+    }
+}
+/// Of several hosts the one that takes writes is found, and found again when that is another one. (Red: the first that answers.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_one_that_takes_writes() {
+    let (replica, primary) = (MariaDb::with(&["--read-only=1"]), MariaDb::start());
+    let hosts = format!("127.0.0.1:{},127.0.0.1:{}", replica.port(), primary.port());
+    let url = primary.url().replace(&format!("127.0.0.1:{}", primary.port()), &hosts);
+    let a = client(&url).await;
+    a.mutex("x").lock().await.unwrap().release().await.unwrap();
+    assert_eq!(primary.ask("SELECT COUNT(*) FROM fencelock_lock"), "1");
+    // The other one has everything, as a replica has, and takes over. This account might write all the same: it does not.
+    client_of(&replica).await;
+    primary.ask("SET GLOBAL read_only = 1");
+    replica.ask("SET GLOBAL read_only = 0");
+    within("the other one", a.mutex("y").lock()).await.unwrap().release().await.unwrap();
+    assert_eq!(replica.ask("SELECT name FROM fencelock_lock"), "y");
+}
+/// With the tables in it, whoever may write.
+async fn client_of(replica: &MariaDb) {
+    replica.ask("SET GLOBAL read_only = 0");
+    client(&replica.url()).await;
+    replica.ask("SET GLOBAL read_only = 1");
+}
+/// Names are bytes: case, accents and blanks at the end make others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_are_bytes() {
+    let server = MariaDb::start();
+    let a = client(&server.url()).await;
+    let long = "\u{1f512}".repeat(128);
+    let mut guards = Vec::new();
+    for name in ["a", "A", "a ", "ä", "a\u{308}", "a%", "a_", "a'", "a\\", long.as_str()] {
+        guards.push(within(name, a.mutex(name).lock()).await.unwrap());
+    }
+    assert_eq!(a.list("a", &fencelock_core::Page::default()).await.unwrap().items.len(), 7);
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+}
+/// A session that is set up otherwise, as a pooler may give one, works the same: its time zone and modes are its own affair. (Red: without
+/// the zone said in the procedures.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_the_session_is() {
+    let server = MariaDb::with(&["--default-time-zone=+05:00"]);
+    let a = client(&server.url()).await;
+    let guard = a.mutex("x").ttl(SEC).lock().await.unwrap();
+    let mut session = Session::new(&server);
+    session.ask("SET sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT'; SET time_zone = '-07:00'");
+    let said =
+        session.ask("CALL fencelock_renew('', ''); SELECT @@session.time_zone, @@session.innodb_lock_wait_timeout");
+    assert_eq!(said.trim(), "+00:00\t1");
+    tokio::time::sleep(2 * SEC).await;
+    assert!(guard.check().is_ok(), "and the lease is renewed by the same clock");
+    guard.release().await.unwrap();
+}
+/// Who waits in this process is told of a release here; who waits elsewhere looks.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_is_next() {
+    let server = MariaDb::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let mut held = a.mutex("x").lock().await.unwrap();
+    for round in 0..20 {
+        let other = if round % 2 == 0 { &b } else { &a };
+        let wait = tokio::spawn(other.mutex("x").lock());
+        eventually("it waits", || async { a.inspect("x").await.unwrap().waiters.len() == 1 }).await;
+        tokio::time::sleep(50 * MS).await;
+        let began = Instant::now();
+        held.release().await.unwrap();
+        held = within("its turn", wait).await.unwrap().unwrap();
+        println!("handed over in {:?}", began.elapsed());
+    }
+    held.release().await.unwrap();
+}
+/// A client that stops within a packet, or does not read its answer, keeps nothing. (Red: the answer before the COMMIT.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_is_stopped_within_a_packet() {
+    let server = MariaDb::start();
+    let a = client(&server.url()).await;
+    a.mutex("x").lock().await.unwrap().release().await.unwrap();
+    // Its answers do not come through, and it stays.
+    let (proxy, url) = proxied(&server);
+    let b = client(&url).await;
+    b.mutex("y").lock().await.unwrap().release().await.unwrap();
+    let stuck = tokio::spawn(b.mutex("x").ttl(SEC).lock());
+    proxy.silent(true);
+    let guard = within("the lease ends", a.mutex("x").lock()).await.unwrap();
+    guard.release().await.unwrap();
+    proxy.silent(false);
+    stuck.abort();
+}

@@ -1,0 +1,37 @@
+//! Locks between processes, some of which are killed or stopped. Exclusion is judged by a counter that is no atomic one and by intervals
+//! on the boot clock. In full with FENCELOCK_PROVE=1, at a tenth without; times are judged only in full.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+#[path = "../common/mod.rs"]
+mod common;
+mod scene;
+mod worker;
+
+use fencelock_testkit::processes::{
+    stories::{
+        at_the_release, cancels, downgrades, exclusion, head_waiter, holder, order, permits, readers_and_writers,
+        starvation, stopped_holder, weights,
+    },
+    trials,
+};
+use scene::Scene;
+
+fn main() {
+    let words: Vec<String> = std::env::args().collect();
+    if words.get(1).is_some_and(|word| word == "worker") {
+        return worker::main(words[2..].to_vec());
+    }
+    trials(&[
+        ("exclusion_between_12_processes", exclusion::<Scene>),
+        ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene>),
+        ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene>),
+        ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene>),
+        ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene>),
+        ("cancelled_waits_leave_nothing", cancels::<Scene>),
+        ("no_writer_beside_anybody", readers_and_writers::<Scene>),
+        ("a_downgrade_lets_no_writer_in", downgrades::<Scene>),
+        ("never_more_than_there_are_permits", permits::<Scene>),
+        ("large_requests_do_not_starve", weights::<Scene>),
+        ("nobody_starves", starvation::<Scene>),
+        ("first_come_first_served", order::<Scene>),
+    ]);
+}

@@ -1,0 +1,7 @@
+//! Uncontended pairs a second, ours beside the bare driver sending the same calls.
+#![allow(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
+mod beside;
+
+fn main() {
+    fencelock_testkit::bench::pairs::<beside::Side>();
+}

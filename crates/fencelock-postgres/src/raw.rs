@@ -1,0 +1,106 @@
+//! The bare driver with our calls: what a program could have at best, for the benchmark's other side. Not part of the library.
+#![allow(missing_docs, clippy::missing_errors_doc, reason = "for our own benchmarks")]
+use crate::{
+    config::Config,
+    error::Fault,
+    link::{CONNECT_TIMEOUT, Conn, Ears, Link, PATIENCE},
+    shared::{Shared, micros},
+    wire::reply::Reply,
+};
+use fencelock_core::{EngineId, Error, ErrorKind, HoldId, Result};
+use std::{fmt, sync::Arc, time::Duration};
+use tokio::{sync::Mutex, time::timeout};
+
+const TTL: Duration = Duration::from_secs(30);
+/// A word may be lost.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// One connection on the runtime that made it, and one that listens once somebody waits; no library.
+#[derive(Clone)]
+pub struct Raw {
+    shared: Arc<Shared>,
+    conn: Conn,
+    ears: Arc<Mutex<Option<Ears>>>,
+}
+/// What it holds.
+#[derive(Debug)]
+pub struct RawHold {
+    name: String,
+    hold: HoldId,
+    token: i64,
+}
+impl fmt::Debug for Raw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Raw")
+    }
+}
+
+impl Raw {
+    pub async fn connect(url: &str) -> Result<Self> {
+        let config = Config::from_url(url)?;
+        let link = Link::new(&config)?;
+        link.set_up(&config).await.map_err(|fault| link.tell("connect", &fault))?;
+        let conn = link.here().await.map_err(|fault| link.tell("connect", &fault))?;
+        let told = |_| Error::new(ErrorKind::Closed, "connect", "no number could be made");
+        let client = EngineId::random()?.to_string().parse::<HoldId>().map_err(told)?;
+        let shared = Arc::new(Shared::new(link, config.namespace.clone(), client));
+        Ok(Self { shared, conn, ears: Arc::default() })
+    }
+    async fn claim(&self, name: &str, hold: HoldId, wait: bool) -> std::result::Result<Reply, Fault> {
+        let shared = &self.shared;
+        let call = shared.link.call("acquire").text(&shared.space).text(name).id(hold).text("mutex").text("m");
+        let call = call.number(1).number(0).number(micros(TTL)).number(i64::MAX / 2).number(0).flag(wait);
+        let call = call.id(shared.client).or_null(shared.ears()).text(&shared.identity(""));
+        shared.link.run(&self.conn, PATIENCE, &call.end()).await
+    }
+    async fn give_back(&self, held: &RawHold) -> std::result::Result<(), Fault> {
+        let call = self.shared.link.call("release").text(&self.shared.space).text(&held.name);
+        let call = call.id(held.hold).number(held.token).end();
+        self.shared.link.run(&self.conn, PATIENCE, &call).await.map(drop)
+    }
+    /// Takes a lock that is free and gives it back: the same bytes as the engine sends.
+    pub async fn pair(&self, name: &str, hold: u128) -> Result<()> {
+        let held = self.lock(name, hold).await?;
+        self.release(held).await
+    }
+    /// Waits for the lock: release, word of it, one call.
+    pub async fn lock(&self, name: &str, hold: u128) -> Result<RawHold> {
+        let told = |fault: Fault| fault.tell("lock", "the bare driver");
+        let hold = HoldId::from_bytes(hold.to_be_bytes());
+        loop {
+            // Nobody listens for the one who gets it at once.
+            match self.claim(name, hold, self.shared.ears().is_some()).await.map_err(told)? {
+                Reply::Done { number, .. } => return Ok(RawHold { name: name.to_owned(), hold, token: number }),
+                Reply::Queued { .. } => break,
+                Reply::Busy(_) => self.listen().await.map_err(told)?,
+                Reply::Locked => {}
+                _ => return Err(told(Fault::Answer)),
+            }
+        }
+        let mut ears = self.ears.lock().await;
+        let Some(ears) = ears.as_mut() else { return Err(told(Fault::Closed)) };
+        loop {
+            let _ = timeout(LOOK, ears.heard.recv()).await;
+            let call = self.shared.link.call("refresh").text(&self.shared.space).text(name);
+            let call = call.id(hold).number(micros(TTL)).end();
+            match self.shared.link.run(&self.conn, PATIENCE, &call).await.map_err(told)? {
+                Reply::Done { number, .. } => return Ok(RawHold { name: name.to_owned(), hold, token: number }),
+                Reply::Queued { .. } => self.shared.beat(PATIENCE).await.map_err(told)?,
+                Reply::Locked => {}
+                _ => return Err(told(Fault::Answer)),
+            }
+        }
+    }
+    async fn listen(&self) -> std::result::Result<(), Fault> {
+        let channel = self.shared.channel();
+        let listening = self.shared.link.listen(&channel);
+        let ears = timeout(CONNECT_TIMEOUT, listening).await.unwrap_or(Err(Fault::Unreached))?.ok_or(Fault::Closed)?;
+        self.shared.set_ears(Some(ears.pid));
+        self.shared.beat(PATIENCE).await?;
+        *self.ears.lock().await = Some(ears);
+        Ok(())
+    }
+    pub async fn release(&self, held: RawHold) -> Result<()> {
+        self.give_back(&held).await.map_err(|fault| fault.tell("release", "the bare driver"))
+    }
+}

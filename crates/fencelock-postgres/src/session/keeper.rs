@@ -1,0 +1,261 @@
+//! The background of sessions: opens them, says that they live, waits in the server's queues, and buries what has ended.
+use super::{
+    Sessions,
+    bearer::{Bearer, Borne, Process},
+};
+use crate::{
+    error::Fault,
+    link::PATIENCE,
+    turns::{Turned, after_locked},
+    wire::reply::Reply,
+};
+use fencelock_core::{
+    BootClock, Busy, Clock, Event, Grant, HoldId, Lease, LossReason, Moment, Reports, Request, SessionId, Token,
+};
+use std::{convert::Infallible, sync::Arc, time::Duration};
+use tokio::{
+    sync::{mpsc, mpsc::UnboundedReceiver, oneshot},
+    task::JoinSet,
+    time::{MissedTickBehavior, interval, sleep},
+};
+
+pub(crate) enum Order {
+    /// A session of this ttl, for whoever comes.
+    Open { ttl: Duration, reply: oneshot::Sender<Result<Arc<Bearer>, Fault>> },
+    /// It is taken: wait for it.
+    Wait { request: Request, busy: Busy, reply: oneshot::Sender<Turned> },
+    /// This process of the server has our locks, or a place in a queue, and nobody here has it any more.
+    Bury { process: Process },
+}
+/// Whoever is granted it confirms it within so long, or the next one has it: the server ends a session that says nothing (SAFETY E3, H2).
+const CONFIRM: Duration = Duration::from_millis(1_500);
+/// What cannot be buried ends by itself after a ttl.
+const BURIED: Duration = Duration::from_secs(60);
+
+/// Never returns.
+pub(crate) async fn run(sessions: &Arc<Sessions>, inbox: &mut mpsc::UnboundedReceiver<Order>, reports: &Reports) {
+    sessions.report_to(reports);
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            order = inbox.recv() => match order {
+                Some(Order::Open { ttl, reply }) => {
+                    let sessions = sessions.clone();
+                    tasks.spawn(async move {
+                        match sessions.shared_bearer(ttl) {
+                            Some(bearer) => drop(reply.send(Ok(bearer))),
+                            None => match open(&sessions, ttl, ttl, false).await {
+                                Ok((bearer, heard)) => {
+                                    let _ = reply.send(Ok(bearer.clone()));
+                                    tend(sessions, bearer, heard).await;
+                                }
+                                Err(fault) => drop(reply.send(Err(fault))),
+                            },
+                        }
+                    });
+                }
+                Some(Order::Wait { request, busy, reply }) => drop(tasks.spawn(wait(sessions.clone(), request, busy, reply))),
+                Some(Order::Bury { process }) => drop(tasks.spawn(bury(sessions.clone(), process))),
+                None => return std::future::pending().await,
+            },
+            Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+        }
+    }
+}
+/// `idle`: how long the server lets it be silent to begin with.
+async fn open(
+    sessions: &Arc<Sessions>,
+    ttl: Duration,
+    idle: Duration,
+    alone: bool,
+) -> Result<(Arc<Bearer>, UnboundedReceiver<String>), Fault> {
+    let (mut bearer, heard) = Bearer::open(&sessions.shared.link, sessions.next(), idle, alone).await?;
+    bearer.ttl = ttl;
+    let bearer = Arc::new(bearer);
+    sessions.keep(&bearer);
+    Ok((bearer, heard))
+}
+/// For as long as it is there: signs of life while anything is held in it, what is asked back, and its end.
+async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: UnboundedReceiver<String>) {
+    let mut beats = interval(bearer.ttl / 3);
+    beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut answered = BootClock.now();
+    loop {
+        let (over, next) = bearer.overdue(BootClock.now());
+        for hold in over {
+            sessions.let_go(&bearer, hold).await;
+        }
+        let rest = next.map(|next| BootClock.now().until(next));
+        tokio::select! {
+            word = heard.recv() => match word {
+                Some(hold) => sessions.give_back(&bearer, &hold).await,
+                // *Invariant:* the end of the connection is told at once; the server has freed what was held, or will when it hears of it.
+                None => break,
+            },
+            () = bearer.closing.notified() => if !bearer.is_open() || bearer.alone && bearer.is_empty() { break },
+            () = sleep(rest.unwrap_or_default()), if rest.is_some() => {}
+            // One that holds nothing is left to the server, which ends it.
+            _ = beats.tick() => if !bearer.is_empty() {
+                match bearer.beat().await {
+                    Ok(sent_at) => {
+                        answered = sent_at;
+                        bearer.alive(sessions.reports().as_ref(), sent_at);
+                    }
+                    // It is asked again: core tells the loss when it is time.
+                    Err(Fault::Unanswered) if answered.until(BootClock.now()) < bearer.ttl => {}
+                    Err(_) => break,
+                }
+            } else {
+                answered = BootClock.now();
+            },
+        }
+    }
+    let had = !bearer.is_empty();
+    bearer.end();
+    sessions.gone(&bearer);
+    if had {
+        sessions.report(Event::SessionEnded { session: bearer.session });
+    }
+    // Told first. Where only our side of the connection has broken the server would keep the locks for a ttl.
+    let process = bearer.process.clone();
+    drop((bearer, heard));
+    if had {
+        bury(sessions, process).await;
+    }
+}
+async fn bury(sessions: Arc<Sessions>, process: Process) {
+    let limit = BootClock.now() + BURIED;
+    while !matches!(process.bury(&sessions.shared.link).await, Ok(true)) && BootClock.now() < limit {
+        sleep(Duration::from_millis(fastrand::u64(5..20))).await;
+    }
+}
+
+/// Waits in the server's queue, on a connection of its own, which then bears the lock.
+async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut reply: oneshot::Sender<Turned>) {
+    let mut pause = Duration::from_millis(10);
+    let end = loop {
+        let idle = request.ttl().min(CONFIRM);
+        let opened = tokio::select! {
+            biased;
+            () = request.stopped() => break Turned::Stopped(busy),
+            () = reply.closed() => return,
+            opened = open(&sessions, request.ttl(), idle, true) => opened,
+        };
+        let (bearer, heard) = match opened {
+            Ok(opened) => opened,
+            Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => {
+                // An outage, or more connections than the server takes: it is tried again (SAFETY E8).
+                sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
+                pause = (pause * 2).min(Duration::from_millis(500));
+                continue;
+            }
+            Err(fault) => break Turned::Failed(fault),
+        };
+        sessions.hold(request.hold(), &bearer);
+        let borne = Borne { name: request.name().clone(), key: sessions.lock_of(&request), token: 0, ends: None };
+        bearer.intend(request.hold(), borne);
+        let tended = Tended { sessions: &sessions, bearer: &bearer };
+        let turned = tokio::select! {
+            biased;
+            // Whoever stops takes it back: core withdraws, and this session is ended.
+            () = request.stopped() => Ok(Turned::Stopped(busy.clone())),
+            turned = tended.turn(&request, &mut busy) => turned,
+        };
+        match turned {
+            Ok(Turned::Granted(grant)) => {
+                tokio::spawn(tend(sessions.clone(), bearer.clone(), heard));
+                sessions.hold(grant.hold, &bearer);
+                break Turned::Granted(grant);
+            }
+            Ok(end) => break end,
+            Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => {
+                // Its place is gone with its session.
+                sessions.order(Order::Bury { process: bearer.process.clone() });
+                sessions.gone(&bearer);
+                break Turned::Displaced;
+            }
+            Err(fault) => {
+                sessions.order(Order::Bury { process: bearer.process.clone() });
+                break Turned::Failed(fault);
+            }
+        }
+    };
+    // Nobody takes it: the guard was never made.
+    if let Err(Turned::Granted(grant)) = reply.send(end)
+        && let Some(bearer) = sessions.bearer_of(grant.hold)
+    {
+        sessions.let_go(&bearer, grant.hold).await;
+    }
+}
+struct Tended<'a> {
+    sessions: &'a Arc<Sessions>,
+    bearer: &'a Arc<Bearer>,
+}
+impl Tended<'_> {
+    async fn turn(&self, request: &Request, busy: &mut Busy) -> Result<Turned, Fault> {
+        let (sessions, bearer) = (self.sessions, self.bearer);
+        bearer.tell(&sessions.queue_call(request)).await?;
+        let call = sessions.call("await", request);
+        let mut answer = tokio::select! {
+            biased;
+            answer = bearer.wait(&call) => answer?,
+            never = self.told(request, busy) => match never {},
+        };
+        let mut tries = 1;
+        loop {
+            match answer {
+                Reply::Done { number, .. } => return self.confirm(request, number).await,
+                // It is ours, and somebody's own transaction keeps its row (SAFETY E2).
+                Reply::Locked => sleep(after_locked(tries)).await,
+                // It is ours, and the one before has said how long it is not free.
+                Reply::Reserved { rest } => sleep(rest + Duration::from_millis(1)).await,
+                Reply::Busy(now) => {
+                    *busy = now;
+                    sleep(after_locked(tries)).await;
+                }
+                Reply::OtherKind(kind) => return Ok(Turned::OtherKind(kind)),
+                Reply::Layout(other) => return Err(Fault::Layout(other)),
+                _ => return Err(Fault::Answer),
+            }
+            tries += 1;
+            answer = bearer.run(PATIENCE, &sessions.call("seize", request)).await?;
+        }
+    }
+    /// Whoever waits is told how he stands, once he does.
+    async fn told(&self, request: &Request, busy: &mut Busy) -> Infallible {
+        loop {
+            if let Ok(Some(now)) = self.sessions.place(request, self.bearer.process.pid).await {
+                request.queued(now.clone());
+                *busy = now;
+                return std::future::pending().await;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    /// *Invariant (SAFETY G1, G2):* the lock came at a time that nobody here knows; what counts is a sign of life that was answered since.
+    async fn confirm(&self, request: &Request, number: i64) -> Result<Turned, Fault> {
+        let sent_at = self.bearer.beat().await?;
+        self.bearer.alive(self.sessions.reports().as_ref(), sent_at);
+        let token = Token::new(number).ok_or(Fault::Answer)?;
+        self.bearer.granted(request.hold(), number, ends(request, sent_at));
+        Ok(Turned::Granted(granted(request, token, self.bearer.session)))
+    }
+}
+/// When it is not held any longer, whatever its holder does.
+pub(crate) fn ends(request: &Request, since: Moment) -> Option<Moment> {
+    request.max_hold().map(|most| since + most + request.ttl())
+}
+pub(crate) fn granted(request: &Request, token: Token, session: SessionId) -> Grant {
+    let (name, hold, claim, ttl) = (request.name().clone(), request.hold(), request.claim(), request.ttl());
+    Grant { name, claim, hold, token, ttl, lease: Lease::Session(session), server_micros: 0, place: None }
+}
+impl Sessions {
+    /// Somebody with the right to do so has asked for it: it is told, and then given back (SAFETY G6).
+    async fn give_back(&self, bearer: &Arc<Bearer>, hold: &str) {
+        let Ok(hold) = hold.replace('-', "").parse::<HoldId>() else { return };
+        if bearer.found(hold).is_some_and(|borne| borne.token != 0) {
+            self.report(Event::Lost { hold, reason: LossReason::TakenOver });
+            self.let_go(bearer, hold).await;
+        }
+    }
+}

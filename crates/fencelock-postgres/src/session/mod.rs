@@ -1,0 +1,481 @@
+//! Locks that live with a session of the server: advisory locks, each free at once when its holder's process ends (SAFETY E3).
+mod bearer;
+mod keeper;
+
+use crate::{
+    config::{Config, Keys, Strategy},
+    engine::PostgresEngine,
+    error::Fault,
+    link::{CONNECT_TIMEOUT, PATIENCE},
+    shared::{Shared, micros},
+    turns::Turned,
+    wire::{
+        call::Call,
+        reply::{Reply, letter},
+    },
+};
+use async_trait::async_trait;
+use bearer::{Bearer, Borne, Lock};
+use fencelock_core::{
+    BootClock, Busy, Cells, Claim, Clock, Engine, EngineInfo, Error, ErrorKind, Event, Grant, HoldId, Listing,
+    LossReason, Name, Outcome, Page, Released, Renewed, Reports, Request, Result, SessionId, Status, TakenAway, Token,
+};
+use keeper::{Order, ends, granted, run};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+/// The shortest ttl: the server counts how long a session is silent in ms, and ends it a little later.
+const MIN_TTL: Duration = Duration::from_millis(500);
+/// So often a claim is made in another session when the one it was sent in has ended.
+const AGAIN: u32 = 3;
+
+/// Locks in PostgreSQL that live with a session.
+#[derive(Debug)]
+pub struct PostgresSessionEngine {
+    info: EngineInfo,
+    /// What does not differ: looking, values, clean-up.
+    lease: PostgresEngine,
+    sessions: Arc<Sessions>,
+    inbox: tokio::sync::Mutex<mpsc::UnboundedReceiver<Order>>,
+}
+
+/// The engine of this configuration's strategy.
+///
+/// # Errors
+/// As [`PostgresEngine::connect`] and [`PostgresSessionEngine::connect`].
+///
+/// # Cancel safety
+/// As there.
+///
+/// ```no_run
+/// # async fn example() -> fencelock_core::Result<()> {
+/// let config = fencelock_postgres::Config::from_url("postgres://app@db/shop?strategy=session")?;
+/// let client = fencelock_core::Client::builder(fencelock_postgres::connect(config).await?).build()?;
+/// # Ok(()) }
+/// ```
+pub async fn connect(config: Config) -> Result<Arc<dyn Engine>> {
+    Ok(match config.strategy {
+        Strategy::Lease => Arc::new(PostgresEngine::connect(config).await?),
+        Strategy::Session => Arc::new(PostgresSessionEngine::connect(config).await?),
+    })
+}
+
+/// Which sessions there are, and what lives in them.
+#[derive(Debug)]
+pub(crate) struct Sessions {
+    pub(crate) shared: Arc<Shared>,
+    keys: Keys,
+    last: AtomicU64,
+    table: Mutex<Table>,
+    orders: mpsc::UnboundedSender<Order>,
+    reports: Mutex<Option<Reports>>,
+}
+#[derive(Debug, Default)]
+struct Table {
+    /// For locks that are free when they are wanted: one for each ttl.
+    by_ttl: HashMap<Duration, Arc<Bearer>>,
+    /// Where each hold is, or may be.
+    by_hold: HashMap<HoldId, Arc<Bearer>>,
+}
+
+impl Sessions {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(crate) fn next(&self) -> SessionId {
+        SessionId(self.last.fetch_add(1, Relaxed))
+    }
+    fn report_to(&self, reports: &Reports) {
+        *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = Some(reports.clone());
+    }
+    fn reports(&self) -> Option<Reports> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+    fn report(&self, event: Event) {
+        if let Some(reports) = self.reports() {
+            reports.send(event);
+        }
+    }
+    fn order(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
+    fn keep(&self, bearer: &Arc<Bearer>) {
+        if !bearer.alone {
+            self.table().by_ttl.insert(bearer.ttl, bearer.clone());
+        }
+    }
+    fn shared_bearer(&self, ttl: Duration) -> Option<Arc<Bearer>> {
+        self.table().by_ttl.get(&ttl).filter(|bearer| bearer.is_open()).cloned()
+    }
+    /// Its claim is sent there.
+    fn hold(&self, hold: HoldId, bearer: &Arc<Bearer>) {
+        self.table().by_hold.insert(hold, bearer.clone());
+    }
+    fn bearer_of(&self, hold: HoldId) -> Option<Arc<Bearer>> {
+        self.table().by_hold.get(&hold).cloned()
+    }
+    /// Where it is held, and its token.
+    fn granted(&self, hold: HoldId) -> Option<(Arc<Bearer>, i64)> {
+        let bearer = self.bearer_of(hold)?;
+        let token = bearer.found(hold)?.token;
+        Some((bearer, token)).filter(|_| token != 0)
+    }
+    fn forget(&self, hold: HoldId) {
+        self.table().by_hold.remove(&hold);
+    }
+    /// The session has ended, and everything in it.
+    fn gone(&self, bearer: &Arc<Bearer>) {
+        let mut table = self.table();
+        table.by_ttl.retain(|_, one| one.session != bearer.session);
+        table.by_hold.retain(|_, one| one.session != bearer.session);
+    }
+    /// All of them, for good: the server frees what they held.
+    fn end(&self) {
+        let mut table = self.table();
+        let Table { by_ttl, by_hold } = std::mem::take(&mut *table);
+        drop(table);
+        for bearer in by_ttl.values().chain(by_hold.values()) {
+            bearer.end();
+            bearer.closing.notify_one();
+        }
+    }
+    /// A session of this ttl.
+    async fn session(&self, ttl: Duration) -> Result<Arc<Bearer>, Fault> {
+        if let Some(bearer) = self.shared_bearer(ttl) {
+            return Ok(bearer);
+        }
+        let (reply, opened) = oneshot::channel();
+        self.order(Order::Open { ttl, reply });
+        timeout(CONNECT_TIMEOUT, opened).await.map_err(|_| Fault::Unreached)?.map_err(|_| Fault::Closed)?
+    }
+    fn lock_of(&self, request: &Request) -> Lock {
+        Lock { key: self.keys.of(&self.shared.space, request.name().as_str()), shared: request.claim() == Claim::Read }
+    }
+    fn begin(&self, function: &str, name: &Name) -> Call {
+        self.shared.link.call(function).text(&self.shared.space).text(name.as_str())
+    }
+    /// `bear`, `await`, `seize`: they take the same words.
+    fn call(&self, function: &str, request: &Request) -> String {
+        let (key, pair) = self.lock_of(request).words();
+        let call = self.begin(function, request.name()).number(key).flag(pair).id(request.hold());
+        let call =
+            call.text(request.claim().kind().as_str()).text(letter(request.claim())).number(micros(request.ttl()));
+        let call = call.number(request.floor().map_or(0, Token::get)).number(micros(request.at_least()));
+        call.text(&self.shared.identity(request.note())).end()
+    }
+    fn queue_call(&self, request: &Request) -> String {
+        let call = self.begin("queue", request.name()).id(request.hold()).text(letter(request.claim()));
+        call.number(micros(request.ttl())).text(&self.shared.identity(request.note())).end()
+    }
+    /// How it stands in the server's queue. `None`: it does not.
+    async fn place(&self, request: &Request, pid: i64) -> Result<Option<Busy>, Fault> {
+        let (key, pair) = self.lock_of(request).words();
+        let call = self.begin("look", request.name()).number(key).flag(pair);
+        let call = call.text(request.claim().kind().as_str()).number(pid).end();
+        let conn = self.shared.link.here().await?;
+        match self.shared.link.run(&conn, PATIENCE, &call).await? {
+            Reply::Busy(busy) => Ok(Some(busy)),
+            _ => Ok(None),
+        }
+    }
+    /// Ends one hold of a session. False: it was not there.
+    async fn let_go(&self, bearer: &Arc<Bearer>, hold: HoldId) -> bool {
+        let Some(borne) = bearer.found(hold) else { return false };
+        let (key, pair) = borne.key.words();
+        let call = self.begin("let_go", &borne.name).number(key).flag(pair).id(hold).flag(borne.key.shared).end();
+        let done = bearer.run(PATIENCE.min(bearer.ttl), &call).await;
+        if let Err(fault) = &done
+            && !fault.ends_connection()
+        {
+            // The lock may be there still, and nobody could take it back: the session ends, and with it all that is held there.
+            bearer.end();
+        }
+        bearer.forget(hold);
+        self.forget(hold);
+        if done.is_err() {
+            self.order(Order::Bury { process: bearer.process.clone() });
+        }
+        if bearer.alone || !bearer.is_open() {
+            bearer.closing.notify_one();
+        }
+        matches!(done, Ok(Reply::Done { .. }))
+    }
+}
+
+impl PostgresSessionEngine {
+    /// Connects, and makes the tables where they are missing.
+    ///
+    /// # Errors
+    /// As [`PostgresEngine::connect`], and `Unsupported` where sessions of the server are not ours: behind a pooler of transactions, on a
+    /// server older than 14.
+    ///
+    /// # Cancel safety
+    /// If dropped nothing is left but, perhaps, the tables.
+    pub async fn connect(config: Config) -> Result<Self> {
+        let keys = config.keys;
+        let lease = PostgresEngine::connect_any(config).await?;
+        let shared = lease.shared().clone();
+        let mut info = lease.info().clone();
+        info.layout = "session";
+        let can = &mut info.capabilities;
+        (can.permits, can.fixed_leases, can.tickets) = (false, false, false);
+        (can.taken_away, can.min_ttl) = (TakenAway::Pushed, MIN_TTL);
+        if info.default_ttl < MIN_TTL {
+            let error = Error::new(ErrorKind::InvalidConfig, "connect", "a session lives for half a second at least");
+            return Err(error.with("ttl", format!("{:?}", info.default_ttl)));
+        }
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (last, table, reports) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
+        let sessions = Arc::new(Sessions { shared, keys, last, table, orders, reports });
+        let engine = Self { info, lease, sessions, inbox: tokio::sync::Mutex::new(inbox) };
+        engine.prove().await?;
+        Ok(engine)
+    }
+    /// Two connections of ours are two processes of the server, and stay what they are: no pooler of transactions is in between.
+    async fn prove(&self) -> Result<()> {
+        let link = &self.sessions.shared.link;
+        let told = |fault: Fault| link.tell("connect", &fault);
+        let prove = async {
+            let version = "SELECT current_setting('server_version_num')::int >= 140000";
+            let conn = link.aside().await?;
+            if link.rows(&conn, PATIENCE, version).await?.first().and_then(|row| row.get(0)) != Some("t") {
+                let what = "the server does not end sessions that are silent".to_owned();
+                return Err(Fault::Unusable { what, hint: "take PostgreSQL 14 or newer, or strategy=lease" });
+            }
+            let (bearer, _heard) = Bearer::open(link, SessionId(0), PATIENCE, true).await?;
+            let other = link.rows(&conn, PATIENCE, "SELECT pg_backend_pid()").await?;
+            let other = other.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
+            if other == Some(bearer.process.pid) {
+                return Err(Fault::Pooled);
+            }
+            bearer.beat().await.map(drop)
+        };
+        prove.await.map_err(told)
+    }
+    /// As [`connect`](Self::connect), by a `postgres:` URL with `strategy=session`.
+    ///
+    /// # Errors
+    /// As there, and `InvalidConfig` for the URL.
+    ///
+    /// # Cancel safety
+    /// As there.
+    pub async fn from_url(url: &str) -> Result<Self> {
+        Self::connect(Config::from_url(url)?).await
+    }
+    fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
+        move |fault| self.sessions.shared.link.tell(operation, &fault)
+    }
+    /// Who has it, for one that another hold of this very session keeps from it.
+    async fn look(&self, request: &Request) -> Result<Reply, Fault> {
+        let sessions = &self.sessions;
+        let (key, pair) = sessions.lock_of(request).words();
+        let call = sessions.begin("look", request.name()).number(key).flag(pair);
+        let call = call.text(request.claim().kind().as_str()).null().end();
+        let conn = sessions.shared.link.soon(request.stopped()).await?;
+        sessions.shared.link.run(&conn, PATIENCE, &call).await
+    }
+    /// In the session for its ttl, if it is free: its token, and where it is; or why not.
+    async fn bear(&self, request: &Request) -> Result<Result<(i64, SessionId), Reply>, Fault> {
+        let sessions = &self.sessions;
+        let mut tries = 0;
+        // A repeat: the session is heard once more, and it counts from then (SAFETY G1).
+        if let Some((bearer, token)) = sessions.granted(request.hold()) {
+            let sent_at = bearer.beat().await?;
+            bearer.alive(sessions.reports().as_ref(), sent_at);
+            return Ok(Ok((token, bearer.session)));
+        }
+        loop {
+            let bearer = tokio::select! {
+                biased;
+                bearer = sessions.session(request.ttl()) => bearer?,
+                () = request.stopped() => return Ok(Err(Reply::Busy(Busy::default()))),
+            };
+            let borne = Borne { name: request.name().clone(), key: sessions.lock_of(request), token: 0, ends: None };
+            if !bearer.intend(request.hold(), borne) {
+                return self.look(request).await.map(Err);
+            }
+            sessions.hold(request.hold(), &bearer);
+            let sent_at = BootClock.now();
+            if request.open(sent_at, PATIENCE).is_none() {
+                bearer.forget(request.hold());
+                sessions.forget(request.hold());
+                return Ok(Err(Reply::Busy(Busy::default())));
+            }
+            let answer = bearer.run(PATIENCE.min(bearer.ttl), &sessions.call("bear", request)).await;
+            match answer {
+                Ok(Reply::Done { number, .. }) => {
+                    bearer.granted(request.hold(), number, ends(request, sent_at));
+                    bearer.alive(sessions.reports().as_ref(), sent_at);
+                    return Ok(Ok((number, bearer.session)));
+                }
+                Err(fault) if fault.ends_connection() => {
+                    // Whatever it was granted ends with its session, which nobody uses any more.
+                    bearer.end();
+                    sessions.order(Order::Bury { process: bearer.process.clone() });
+                    bearer.closing.notify_one();
+                    if tries == AGAIN || request.is_stopped() {
+                        return Err(fault);
+                    }
+                    tries += 1;
+                }
+                end => {
+                    bearer.forget(request.hold());
+                    sessions.forget(request.hold());
+                    return end.map(Err);
+                }
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Engine for PostgresSessionEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+    async fn acquire(&self, request: &Request) -> Result<Outcome> {
+        self.sessions.keys.check(request.name().as_str())?;
+        let told = self.told("lock");
+        let mut tries = 0;
+        let mut busy = loop {
+            let reply = match self.bear(request).await.map_err(&told)? {
+                Ok((number, session)) => {
+                    let token = Token::new(number).ok_or_else(|| told(Fault::Answer))?;
+                    return Ok(Outcome::Granted(granted(request, token, session)));
+                }
+                Err(reply) => reply,
+            };
+            match reply {
+                Reply::Busy(busy) => break busy,
+                Reply::OtherKind(kind) => {
+                    return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
+                }
+                Reply::Layout(other) => return Err(told(Fault::Layout(other))),
+                Reply::Reserved { .. } => break Busy::default(),
+                Reply::Locked if tries < 3 && !request.is_stopped() => {
+                    tries += 1;
+                    tokio::time::sleep(crate::turns::after_locked(tries)).await;
+                }
+                Reply::Locked => break Busy::default(),
+                _ => return Err(told(Fault::Answer)),
+            }
+        };
+        if !request.wait() || request.is_stopped() {
+            return Ok(Outcome::Busy(busy));
+        }
+        loop {
+            let (reply, turned) = oneshot::channel();
+            self.sessions.order(Order::Wait { request: request.clone(), busy: busy.clone(), reply });
+            match turned.await {
+                Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
+                Ok(Turned::Stopped(now)) => return Ok(Outcome::Busy(now)),
+                Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
+                Ok(Turned::OtherKind(kind)) => {
+                    return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
+                }
+                Ok(Turned::Failed(fault)) => return Err(told(fault)),
+                // `run` was begun anew.
+                Err(_) => busy = Busy::default(),
+            }
+        }
+    }
+    async fn withdraw(&self, request: &Request) -> Result<()> {
+        let Some(bearer) = self.sessions.bearer_of(request.hold()) else { return Ok(()) };
+        // One that waits bears nothing else: it is ended where it stands in the queue.
+        if bearer.found(request.hold()).is_some_and(|borne| borne.token == 0) && bearer.alone {
+            bearer.end();
+            while !bearer.process.bury(&self.sessions.shared.link).await.map_err(self.told("withdraw"))? {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+            self.sessions.gone(&bearer);
+            return Ok(());
+        }
+        self.sessions.let_go(&bearer, request.hold()).await;
+        Ok(())
+    }
+    async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
+        // They live with their sessions: core does not ask.
+        let mut answers = Vec::with_capacity(grants.len());
+        for grant in grants {
+            let held = self.sessions.granted(grant.hold).filter(|(_, token)| *token == grant.token.get());
+            answers.push(match held {
+                Some((bearer, _)) => {
+                    bearer.beat().await.map_or(Renewed::Unknown, |sent_at| Renewed::Extended { sent_at })
+                }
+                None => Renewed::Lost(LossReason::TakenOver),
+            });
+        }
+        Ok(answers)
+    }
+    async fn release(&self, grant: &Grant) -> Result<Released> {
+        let held = self.sessions.granted(grant.hold).filter(|(_, token)| *token == grant.token.get());
+        if let Some((bearer, _)) = held
+            && self.sessions.let_go(&bearer, grant.hold).await
+        {
+            return Ok(Released::Released);
+        }
+        let holder = self.inspect(&grant.name).await.ok().and_then(|status| status.holders.into_iter().next());
+        Ok(Released::NotHeld { holder })
+    }
+    async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {
+        let told = self.told("exchange");
+        if grant.hold != next.hold() || grant.claim != Claim::Write || next.claim() != Claim::Read {
+            let error = Error::new(ErrorKind::Unsupported, "exchange", "only a writer's hold can become a reader's");
+            return Err(error.with("name", next.name().as_str()));
+        }
+        let Some(bearer) = self.sessions.bearer_of(grant.hold) else { return Ok(Outcome::Busy(Busy::default())) };
+        let Some(borne) = bearer.found(grant.hold) else { return Ok(Outcome::Busy(Busy::default())) };
+        let (key, pair) = borne.key.words();
+        let call = self.sessions.begin("soften", &grant.name).number(key).flag(pair).id(grant.hold);
+        let (call, limit, mut tries) = (call.number(micros(grant.ttl)).end(), BootClock.now() + PATIENCE, 1);
+        loop {
+            let sent_at = BootClock.now();
+            match bearer.run(PATIENCE.min(bearer.ttl), &call).await.map_err(&told)? {
+                Reply::Done { number, .. } => {
+                    bearer.softened(grant.hold);
+                    bearer.alive(self.sessions.reports().as_ref(), sent_at);
+                    let token = Token::new(number).ok_or_else(|| told(Fault::Answer))?;
+                    return Ok(Outcome::Granted(granted(next, token, bearer.session)));
+                }
+                Reply::Gone { .. } => return Ok(Outcome::Busy(Busy::default())),
+                Reply::Locked if BootClock.now() < limit => tries += 1,
+                Reply::Locked => return Err(told(Fault::Locked)),
+                _ => return Err(told(Fault::Answer)),
+            }
+            tokio::time::sleep(crate::turns::after_locked(tries)).await;
+        }
+    }
+    async fn run(&self, reports: &Reports) -> Result<()> {
+        let mut inbox = self.inbox.lock().await;
+        tokio::select! {
+            () = run(&self.sessions, &mut inbox, reports) => Ok(()),
+            end = self.lease.run(reports) => end,
+        }
+    }
+    async fn inspect(&self, name: &Name) -> Result<Status> {
+        self.lease.inspect(name).await
+    }
+    async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
+        self.lease.list(prefix, page).await
+    }
+    async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
+        self.lease.force_release(name, token).await
+    }
+    fn cells(&self) -> Option<&dyn Cells> {
+        self.lease.cells()
+    }
+    async fn close(&self) -> Result<()> {
+        self.sessions.end();
+        self.lease.close().await
+    }
+}

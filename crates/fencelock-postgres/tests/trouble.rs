@@ -1,0 +1,265 @@
+//! What goes wrong around the engine: places that nobody waits in, listeners that hear nothing, hosts that are silent, statements that hang,
+//! a server that stands still, is killed, or whose clock is set back.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::{proxy::Trouble, within};
+use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_postgres::{Config, PostgresEngine};
+use fencelock_testkit::{Port, Postgres};
+use std::{net::TcpListener, time::Instant};
+
+/// Until somebody listens; the server's process.
+async fn ears(server: &Postgres) -> i32 {
+    let mut pid = String::new();
+    eventually("somebody listens", || {
+        pid = server.ask("SELECT max(pid) FROM fencelock_client");
+        std::future::ready(!pid.is_empty())
+    })
+    .await;
+    pid.parse().unwrap()
+}
+fn with_hosts(server: &Postgres, hosts: &[u16]) -> Config {
+    let mut config = Config::from_url(&server.url()).unwrap();
+    config.hosts = hosts.iter().map(|port| ("127.0.0.1".to_owned(), *port)).collect();
+    config
+}
+
+/// Whoever gave up, and whose withdrawal did not come through, is not in the way for as long as somebody beside him waits for something
+/// else. (Red: no look for what was left behind, and no answer to word that nobody waits for.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_was_not_withdrawn() {
+    let server = Postgres::start();
+    let (proxy, url) = proxied(&server);
+    let (far, near) = (client(&url).await, client(&server.url()).await);
+    let (x, y) = (near.mutex("x").lock().await.unwrap(), near.mutex("y").lock().await.unwrap());
+    let beside = tokio::spawn(far.mutex("y").lock());
+    queued(&near, "y", 1).await;
+    proxy.rule(|command| {
+        let releases = command.windows(19).any(|part| part == b".fencelock_release(");
+        if releases { Trouble::Lose } else { Trouble::None }
+    });
+    assert!(far.mutex("x").ttl(500 * MS).try_lock_for(300 * MS).await.unwrap().is_err());
+    // Core takes it back for a second, and once more after the end of its command; then it leaves it to the end of the lease, which a
+    // place has not.
+    tokio::time::sleep(6 * SEC).await;
+    proxy.calm();
+    let next = tokio::spawn(near.mutex("x").lock());
+    x.release().await.unwrap();
+    within("the next one", next).await.unwrap().unwrap().release().await.unwrap();
+    assert!(!beside.is_finished());
+    y.release().await.unwrap();
+    within("who waits beside", beside).await.unwrap().unwrap().release().await.unwrap();
+}
+/// The server's process that listens is there, and nothing comes of it any more: it is noticed, and another one listens. (Red: a listener
+/// that is never asked.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_that_hears_nothing() {
+    let server = Postgres::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let held = a.mutex("x").lock().await.unwrap();
+    let wait = tokio::spawn(b.mutex("x").lock());
+    let deaf = ears(&server).await;
+    server.stop_session(deaf);
+    let mut now = String::new();
+    eventually("another one listens", || {
+        now = server.ask("SELECT max(pid) FROM fencelock_client");
+        std::future::ready(!now.is_empty() && now != deaf.to_string())
+    })
+    .await;
+    assert!(!wait.is_finished());
+    held.release().await.unwrap();
+    within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
+}
+/// The first hosts are dead, or take connections and say nothing. (Red: one limit for all of them together.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_that_are_silent() {
+    let server = Postgres::start();
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, dead) = (mute.local_addr().unwrap().port(), Port::free());
+    for hosts in [&[port, server.port()][..], &[port, dead.number(), port, server.port()]] {
+        let began = Instant::now();
+        let client = client_with(with_hosts(&server, hosts)).await;
+        client.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
+        println!("{} hosts: {:?}", hosts.len(), began.elapsed());
+    }
+    // What tells most is told: there is no such user, and the others are silent.
+    let mut config = with_hosts(&server, &[server.port(), dead.number()]);
+    config.user = "nobody".to_owned();
+    let error = PostgresEngine::connect(config).await.unwrap_err();
+    assert!(error.to_string().contains("nobody"), "{error}");
+}
+/// A try is granted, its answer is lost, and somebody keeps the row when it is repeated: nobody knows, so it is taken back. (Red: `Busy`.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_whose_answer_was_lost_and_whose_row_is_kept() {
+    let server = Postgres::start();
+    let (proxy, url) = proxied(&server);
+    let (a, b) = (client(&url).await, client(&server.url()).await);
+    a.mutex("x").lock().await.unwrap().release().await.unwrap();
+    let mut met = 0;
+    for _ in 0..5 {
+        // As soon as somebody holds it, and for two seconds.
+        let keeps = "DO $$ BEGIN LOOP IF EXISTS (SELECT FROM fencelock_lock WHERE hold IS NOT NULL) THEN \
+                     PERFORM FROM fencelock_lock FOR UPDATE; PERFORM pg_sleep(2); EXIT; END IF; COMMIT; END LOOP; END $$";
+        let keeper = server.psql(keeps).spawn().unwrap();
+        let active = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'";
+        eventually("it looks", || std::future::ready(server.ask(active) == "1")).await;
+        let lost = first(&proxy, "acquire", 1, Trouble::LoseReply);
+        let answer = a.mutex("x").ttl(60 * SEC).try_lock().await;
+        assert_eq!(lost.load(std::sync::atomic::Ordering::SeqCst), 1);
+        match answer {
+            Ok(Ok(guard)) => guard.release().await.unwrap(),
+            Ok(Err(busy)) => panic!("it is free, or ours: {busy}"),
+            Err(error) => {
+                assert!(error.is_temporary(), "{error}");
+                met += 1;
+            }
+        }
+        let mut keeper = keeper;
+        tokio::task::block_in_place(|| keeper.wait()).unwrap();
+        eventually("it is free", || async { !b.inspect("x").await.unwrap().is_held() }).await;
+    }
+    assert!(met > 0, "the row was never kept in time");
+}
+/// Somebody locks the whole table: callers are told, and what they gave up does not go on at the server. (Red: nothing is cancelled.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn statements_that_hang_do_not_pile_up() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    a.mutex("x").lock().await.unwrap().release().await.unwrap();
+    let mut session = Session::new(&server);
+    session.ask("BEGIN");
+    session.ask("LOCK TABLE fencelock_lock IN ACCESS EXCLUSIVE MODE");
+    for _ in 0..3 {
+        let error = a.mutex("x").ttl(SEC).try_lock().await.unwrap_err();
+        assert!(error.is_temporary(), "{error}");
+    }
+    let blocked = || server.ask("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'");
+    eventually("none is left", || std::future::ready(blocked() == "0")).await;
+    session.ask("COMMIT");
+    soon(a.mutex("x").lock()).await.unwrap().release().await.unwrap();
+}
+/// A repeat that finds its own grant puts its end off, and that is on the disk before it is told, whatever the role has. (Red: as the
+/// role has it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_repeat_puts_off_stays_put_off() {
+    let server = Postgres::with(&["synchronous_commit=off", "wal_writer_delay=10s"]);
+    let (proxy, url) = proxied(&server);
+    let a = client(&url).await;
+    let until = || server.ask("SELECT until, fence FROM fencelock_lock");
+    first(&proxy, "acquire", 1, Trouble::Twice);
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    let before = until();
+    server.kill();
+    assert!(server.restart());
+    assert_eq!(until(), before);
+    drop(held);
+}
+/// The clock was an hour ahead when those who held it died: whoever waits, or tries, is in after a ttl. (Red: looks that take an end at its
+/// word.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_back() {
+    let server = Postgres::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let ahead = || {
+        server.ask("UPDATE fencelock_holder SET until = until + interval '1 hour', hold = gen_random_uuid()");
+        server.ask("UPDATE fencelock_lock SET until = until + interval '1 hour', hold = gen_random_uuid() WHERE hold IS NOT NULL");
+    };
+    let dead = a.rw_lock("r").ttl(2 * SEC).read().await.unwrap();
+    ahead();
+    eventually("a writer who tries", || async {
+        b.rw_lock("r").try_write().await.unwrap().map(|guard| drop(tokio::spawn(guard.release()))).is_ok()
+    })
+    .await;
+    let more = a.semaphore("s", 1).ttl(2 * SEC).acquire(1).await.unwrap();
+    let wait = tokio::spawn(b.semaphore("s", 1).acquire(1));
+    queued(&a, "s", 1).await;
+    ahead();
+    within("who waits", wait).await.unwrap().unwrap().release().await.unwrap();
+    let alone = a.mutex("m").ttl(2 * SEC).lock().await.unwrap();
+    ahead();
+    eventually("another kind", || async { b.rw_lock("m").try_read().await.is_ok_and(|got| got.is_ok()) }).await;
+    drop((dead, more, alone));
+}
+/// Somebody becomes a reader while a renewal is under way: that is no loss. (Red: a renewal that takes a writer who is gone for the end.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_beside_a_downgrade() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    // What the keeper sends three times in a ttl, without a break.
+    let renews = "DO $$ DECLARE l record; said text; BEGIN LOOP \
+                  SELECT * INTO l FROM fencelock_lock WHERE name = 'stop'; EXIT WHEN FOUND; COMMIT; \
+                  SELECT * INTO l FROM fencelock_lock WHERE name LIKE 'd%' AND hold IS NOT NULL LIMIT 1; \
+                  IF FOUND THEN said := fencelock_renew('', ARRAY[l.name], ARRAY[l.hold], ARRAY[l.fence], ARRAY[l.ttl]); COMMIT; \
+                  IF said = 'g' THEN RAISE EXCEPTION 'it was told as a loss'; END IF; END IF; COMMIT; END LOOP; END $$";
+    let mut renewer = server.psql(renews).spawn().unwrap();
+    let mut guards = Vec::new();
+    for n in 0..400 {
+        let writer = a.rw_lock(format!("d{n}")).ttl(60 * SEC).write().await.unwrap();
+        guards.push(writer.downgrade().await.unwrap());
+    }
+    a.mutex("stop").lock().await.unwrap().release().await.unwrap();
+    let said = tokio::task::block_in_place(|| renewer.wait()).unwrap();
+    assert!(said.success(), "a downgrade was told as a loss");
+}
+/// Connections break, and something was lost meanwhile: it is looked at, at once. (Red: the next renewal is waited for.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_break_all_holds_are_looked_at() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    tokio::time::sleep(100 * MS).await;
+    server.ask("UPDATE fencelock_lock SET hold = gen_random_uuid()");
+    server.ask("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'fencelock'");
+    let began = Instant::now();
+    // Whoever looks next finds the connection broken.
+    let _ = a.inspect("x").await;
+    assert_eq!(soon(held.lost()).await, LossReason::TakenOver);
+    println!("told after {:?}", began.elapsed());
+}
+/// A size that was changed is kept as if the semaphore had been used then. (Red: a clean-up that takes it for never used.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_size_that_nobody_has_used_yet_is_kept() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    a.semaphore("s", 3).resize(3, 5).await.unwrap();
+    server.ask("SELECT fencelock_clean(3600000000)");
+    let error = a.semaphore("s", 3).try_acquire(1).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CapacityMismatch, "{error}");
+    server.ask("SELECT pg_sleep(0.01), fencelock_clean(0)");
+    a.semaphore("s", 3).try_acquire(1).await.unwrap().unwrap().release().await.unwrap();
+}
+/// Nobody has said for some seconds that he lives, as when the server stood still: whoever comes first then passes the others, and they keep
+/// their places. (Red: he removes them.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_stood_still_keeps_the_order() {
+    let server = Postgres::start();
+    let mut clients: Vec<Client> = Vec::new();
+    for _ in 0..4 {
+        clients.push(client(&server.url()).await);
+    }
+    let held = clients[0].mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    let (order, mut waits) = (std::sync::Arc::new(std::sync::Mutex::new(Vec::new())), Vec::new());
+    for (n, one) in clients.iter().enumerate() {
+        let (wait, order) = (one.mutex("x").ttl(60 * SEC).lock(), order.clone());
+        waits.push(tokio::spawn(async move {
+            let guard = wait.await.unwrap();
+            order.lock().unwrap().push(n);
+            guard.release().await.unwrap();
+        }));
+        eventually("it waits", || async { server.ask("SELECT count(*) FROM fencelock_waiter") == (n + 1).to_string() })
+            .await;
+    }
+    // In one transaction: the lock is free, all have been silent, and the last one looks.
+    let first = "UPDATE fencelock_client SET until = clock_timestamp() - interval '4 seconds'; \
+                 UPDATE fencelock_lock SET hold = NULL; \
+                 SELECT (fencelock_refresh('', 'x', (SELECT hold FROM fencelock_waiter ORDER BY ticket DESC LIMIT 1), 60000000)).code";
+    assert_eq!(server.ask(first), "done");
+    for wait in waits {
+        soon(wait).await.unwrap();
+    }
+    assert_eq!(*order.lock().unwrap(), [3, 0, 1, 2]);
+    assert!(held.release().await.is_err());
+}
