@@ -1,4 +1,4 @@
-//! `fencelock-sqlite` against the oldest rusqlite of its range; everything else runs with the newest, which is in the
+//! `fencelock-sqlite` and `fencelock-sql` against the oldest rusqlite of its range; everything else runs with the newest, which is in the
 //! lock file.
 //!
 //! Cargo resolves one lock file per workspace, so this needs a copy of the tree: the user's own `Cargo.lock` is never
@@ -29,6 +29,9 @@ pub(crate) fn test(root: &Path) -> Result<(), String> {
     tests.iter().for_each(|name| {
         test.args(["--test", name]);
     });
+    run(test.env("CARGO_TARGET_DIR", room.join("target")))?;
+    // The transactions that users bring.
+    let mut test = cargo(&tree, ["test", "--package", "fencelock-sql", "--features", "rusqlite", "--test", "sqlite"]);
     run(test.env("CARGO_TARGET_DIR", room.join("target")))
 }
 

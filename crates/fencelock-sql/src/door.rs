@@ -27,9 +27,9 @@ pub trait Door: Sized {
     /// What the driver speaks, before anybody has asked the server who it is.
     const DIALECT: Dialect;
     /// One statement.
-    fn run(&mut self, sql: &str, values: &[Value]) -> impl Future<Output = Result<Answer, Self::Error>>;
+    fn run<'a>(&'a mut self, sql: &'a str, values: &'a [Value]) -> impl Future<Output = Result<Answer, Self::Error>>;
     /// One without values that answers nothing.
-    fn say(&mut self, sql: &str) -> impl Future<Output = Result<(), Self::Error>>;
+    fn say<'a>(&'a mut self, sql: &'a str) -> impl Future<Output = Result<(), Self::Error>>;
     /// `COMMIT`.
     fn commit(self) -> impl Future<Output = Result<(), Self::Error>>;
     /// `ROLLBACK`.
@@ -46,8 +46,6 @@ pub trait Plain {
 
 /// The error of one driver.
 pub trait Failure {
-    /// What the driver speaks.
-    const DIALECT: Dialect;
     /// Without the driver's types.
     fn fault(self) -> Fault;
 }

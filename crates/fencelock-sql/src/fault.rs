@@ -6,6 +6,8 @@ use std::error::Error as StdError;
 /// What the driver said, without its types.
 #[derive(Debug)]
 pub struct Fault {
+    /// Whose codes these are.
+    pub dialect: Dialect,
     /// SQLSTATE, the number of MySQL, the extended code of SQLite; empty: the connection itself failed.
     pub code: String,
     /// The driver's own error.
@@ -30,12 +32,12 @@ pub(crate) enum Meaning {
 }
 
 impl Fault {
-    pub(crate) fn meaning(&self, dialect: Dialect) -> Meaning {
+    pub(crate) fn meaning(&self) -> Meaning {
         let code = self.code.as_str();
         if code.is_empty() {
             return Meaning::Gone;
         }
-        match dialect {
+        match self.dialect {
             Dialect::Postgres => match code {
                 "40001" | "40P01" => Meaning::Conflict,
                 "55P03" => Meaning::Busy,
@@ -67,9 +69,9 @@ impl Fault {
         }
     }
     /// As everybody is told it.
-    pub(crate) fn told(self, dialect: Dialect, operation: &'static str) -> Error {
+    pub(crate) fn told(self, operation: &'static str) -> Error {
         let again = "roll back, and run the whole transaction again, from BEGIN";
-        let (kind, what, hint) = match self.meaning(dialect) {
+        let (kind, what, hint) = match self.meaning() {
             Meaning::Conflict => (ErrorKind::Conflict, "another transaction was in the way", again),
             Meaning::Busy => (ErrorKind::Busy, "a lock was not free within the server's own limit of time", again),
             Meaning::Stopped => {

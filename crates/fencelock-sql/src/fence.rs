@@ -81,7 +81,7 @@ impl From<&Row> for Resource {
 const CHECK: &str = "fence check";
 
 /// Writes token and owner, unless a newer token, or the same one of another owner, is there (SAFETY T5). Make it the first statement of the
-/// transaction: its row lock lets one writer in at a time.
+/// transaction: its row lock lets one writer in at a time. Outside of a savepoint of your own: who rolls back to that takes the check back, too.
 ///
 /// [`Refused::Stale`]: the lock was lost, and the transaction cannot be committed any more. [`Refused::Absent`]: the row of your own is not
 /// there; a name is made when it is first met.
@@ -221,7 +221,7 @@ async fn named<T: Transaction>(step: &mut Step<'_, T>, name: &str, stamp: &Stamp
     if step.send(&statement).await?.affected == 1 { Ok(Found::Written) } else { look(step, &row, stamp).await }
 }
 
-/// The table of named resources, as SQL.
+/// The table of named resources, as SQL. Its rows stay: one that is deleted would let an old holder write again.
 ///
 /// ```
 /// use fencelock_sql::{Dialect, fence};
@@ -263,9 +263,9 @@ pub async fn create_table<C: Connection>(db: &mut C) -> Result<()> {
     loop {
         match db.say(table(C::DIALECT)).await {
             Ok(()) => return Ok(()),
-            // PostgreSQL: two who create it in the same moment meet at a unique index of the catalogue.
-            Err(fault) if left > 0 && matches!(fault.code.as_str(), "23505" | "42P07") => left -= 1,
-            Err(fault) => return Err(fault.told(C::DIALECT, "create the table of fences")),
+            // PostgreSQL: those who create it in the same moment meet in its catalogue: at the table, its type, or a unique index.
+            Err(fault) if left > 0 && matches!(fault.code.as_str(), "23505" | "42710" | "42P07") => left -= 1,
+            Err(fault) => return Err(fault.told("create the table of fences")),
         }
     }
 }
@@ -324,7 +324,7 @@ pub fn triggers(dialect: Dialect, table: &str, token: &str, owner: &str) -> Resu
 /// when the lease runs out meanwhile; renewals go on. So what it writes is written by the holder, without a column. It is good for every
 /// claim, also for readers and permits, whose tokens order nothing.
 ///
-/// The first statement of the transaction is the place for it. [`Refused::Lost`]: the lease is over, and the transaction
+/// The first statement of the transaction is the place for it, outside of any savepoint of your own. [`Refused::Lost`]: the lease is over, and the transaction
 /// cannot be committed any more. Who waits for the lock waits for your commit: keep it short, and let
 /// `idle_in_transaction_session_timeout` end one whose client is gone.
 ///

@@ -3,7 +3,7 @@ use fencelock_core::{Error, ErrorKind};
 use std::fmt;
 
 /// Why a lock was not taken, a write not made. Trouble is the outer error, this is the inner one: `.await??` makes an
-/// [`Error`](fencelock_core::Error) of either.
+/// [`Error`] of either.
 ///
 /// ```
 /// use fencelock_core::{Error, ErrorKind};

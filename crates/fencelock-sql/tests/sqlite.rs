@@ -115,7 +115,7 @@ fn a_late_writer_is_a_conflict() {
     assert_eq!(block_on(order.update(&mut again, 2, [("n", 6)])).unwrap(), Ok(3));
     block_on(again.commit()).unwrap();
 }
-/// 8 threads × 25 increments: exact, from transactions that begin as readers. (Red: a write without the version.)
+/// 8 threads × 25 increments: exact, from transactions that begin as readers. (Red: SQLITE_BUSY as any other error.)
 #[test]
 fn increments_are_exact() {
     let folder = Folder::new("sql");

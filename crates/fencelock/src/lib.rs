@@ -20,7 +20,12 @@ struct Readme;
 pub use fencelock_core::*;
 
 /// Locks and fence checks inside your own database transaction.
-#[cfg(any(feature = "sql-mysql_async-0_37", feature = "sql-rusqlite", feature = "sql-tokio-postgres-0_7"))]
+#[cfg(any(
+    feature = "sql-mysql_async-0_37",
+    feature = "sql-rusqlite",
+    feature = "sql-sqlx-0_8",
+    feature = "sql-tokio-postgres-0_7"
+))]
 pub use fencelock_sql as sql;
 
 /// The embedded engine.

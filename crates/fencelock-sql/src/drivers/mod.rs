@@ -3,5 +3,9 @@
 mod mysql_async;
 #[cfg(feature = "rusqlite")]
 mod rusqlite;
+#[cfg(feature = "sqlx-0_8")]
+mod sqlx_mysql;
+#[cfg(feature = "sqlx-0_8")]
+mod sqlx_postgres;
 #[cfg(feature = "tokio-postgres-0_7")]
 mod tokio_postgres;

@@ -39,14 +39,13 @@ impl Plain for Conn {
 }
 impl crate::DriverError for Error {}
 impl Failure for Error {
-    const DIALECT: Dialect = Dialect::MySql;
     fn fault(self) -> Fault {
         let code = match &self {
             Error::Server(server) => server.code.to_string(),
             Error::Io(_) => String::new(),
             Error::Driver(_) | Error::Other(_) | Error::Url(_) => "driver".to_owned(),
         };
-        Fault { code, source: self.into() }
+        Fault { dialect: Dialect::MySql, code, source: self.into() }
     }
 }
 fn theirs(value: &Value) -> Theirs {

@@ -48,10 +48,9 @@ impl Plain for Connection {
 }
 impl crate::DriverError for Error {}
 impl Failure for Error {
-    const DIALECT: Dialect = Dialect::Sqlite;
     fn fault(self) -> Fault {
         let code = self.sqlite_error().map_or_else(|| "driver".to_owned(), |error| error.extended_code.to_string());
-        Fault { code, source: self.into() }
+        Fault { dialect: Dialect::Sqlite, code, source: self.into() }
     }
 }
 fn theirs(value: &Value) -> Theirs {

@@ -34,6 +34,9 @@ impl Door for tokio_postgres::Transaction<'_> {
         self.batch_execute(sql).await
     }
     async fn commit(self) -> Result<(), Error> {
+        // After an error that nobody has looked at the server answers COMMIT with a rollback, and the driver calls that success: a
+        // statement is refused then.
+        self.batch_execute("SELECT 1").await?;
         self.commit().await
     }
     async fn rollback(self) -> Result<(), Error> {
@@ -49,7 +52,6 @@ impl Plain for Client {
 }
 impl crate::DriverError for Error {}
 impl Failure for Error {
-    const DIALECT: Dialect = Dialect::Postgres;
     fn fault(self) -> Fault {
         let code = match (self.code(), self.is_closed()) {
             (Some(code), _) => code.code().to_owned(),
@@ -58,7 +60,12 @@ impl Failure for Error {
             (None, false) if self.source().is_some_and(|source| source.is::<std::io::Error>()) => String::new(),
             (None, false) => "driver".to_owned(),
         };
-        Fault { code, source: self.into() }
+        // The driver's own text says no more than that it was the database.
+        let source = match self.as_db_error() {
+            Some(error) => error.clone().into(),
+            None => self.into(),
+        };
+        Fault { dialect: Dialect::Postgres, code, source }
     }
 }
 

@@ -27,7 +27,8 @@ async fn orders() -> MariaDb {
 }
 
 /// Lower tokens and the same one of somebody else are refused, and leave nothing that could be committed (SAFETY T5), however the driver
-/// counts rows, under both isolation levels. (Red: `<=` without the owner; affected rows of the upsert; the state left alive.)
+/// counts rows, under both isolation levels. (Red: `<=` without the owner; the owner assigned after the token; affected rows
+/// of the upsert; the state left alive.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_newest_writes() {
     let server = orders().await;
@@ -82,8 +83,7 @@ async fn the_newest_writes() {
     tx.commit().await.unwrap();
     assert_eq!(server.ask("SELECT count(*) FROM fencelock_fence"), "10");
 }
-/// A storm of stale and fresh writers: no stale write is accepted, every fresh one is. (Red: the check left out: stale writes; the owner assigned
-/// after the token: fresh ones are refused.)
+/// A storm of stale and fresh writers: no stale write is accepted, every fresh one is. (Red: the check left out.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_writers() {
     let server = orders().await;

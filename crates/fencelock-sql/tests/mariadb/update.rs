@@ -23,6 +23,11 @@ async fn the_second_is_told() {
             assert_eq!(row.update(&mut first, version, [("owner", "me")]).await.unwrap(), Ok(version + 1));
             first.commit().await.unwrap();
             assert_eq!(row.update(&mut second, version, [("owner", "you")]).await.unwrap(), Err(Refused::Changed));
+            // One that is there since, which the snapshot does not see.
+            let id = 60 + i32::try_from(version).unwrap();
+            server.ask(&format!("INSERT INTO account VALUES ({id}, 'new', 0, 5)"));
+            let since = Row::of("account").key("id", id).update(&mut second, 4, [("owner", "you")]).await.unwrap();
+            assert_eq!(since, Err(Refused::Changed), "{level}");
             let absent = Row::of("account").key("id", 99).update(&mut second, 1, [("owner", "you")]).await.unwrap();
             assert_eq!(absent, Err(Refused::Absent));
             // Nothing but the version changes.

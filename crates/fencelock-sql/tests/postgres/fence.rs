@@ -28,6 +28,29 @@ async fn orders() -> (Postgres, Client) {
     (server, db)
 }
 
+/// Those who start together make the table together. (Red: without the second try.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_table_is_made_by_several() {
+    let server = Postgres::start();
+    for _ in 0..10 {
+        let meet = Arc::new(tokio::sync::Barrier::new(8));
+        let all: Vec<_> = (0..8)
+            .map(|_| {
+                let (url, meet) = (server.url(), meet.clone());
+                tokio::spawn(async move {
+                    let (mut db, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+                    tokio::spawn(connection);
+                    meet.wait().await;
+                    fence::create_table(&mut db).await
+                })
+            })
+            .collect();
+        for one in all {
+            soon(one).await.unwrap().unwrap();
+        }
+        server.ask("DROP TABLE fencelock_fence");
+    }
+}
 /// Lower tokens and the same one of somebody else are refused, and leave nothing that could be committed (SAFETY T5). (Red: `<=` without the
 /// owner; the state left alive; the row not found taken for a stale one.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

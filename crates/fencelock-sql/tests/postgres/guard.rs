@@ -3,6 +3,7 @@ use super::*;
 use fencelock_core::{Client as Locks, ErrorKind};
 use fencelock_postgres::{Config, PostgresEngine};
 use fencelock_sql::{Hold, Refused, fence};
+use fencelock_testkit::processes::{bar, percentile, tenth};
 use std::sync::Arc;
 
 async fn locks(url: &str) -> Locks {
@@ -22,7 +23,8 @@ async fn a_takeover_waits_for_the_commit() {
     let server = orders();
     let (a, b) = (locks(&server.url()).await, locks(&server.url()).await);
     let mut db = connect(&server).await;
-    for kind in ["mutex", "write", "read", "permit"] {
+    let mut waits = Vec::new();
+    for kind in ["mutex", "write", "read", "permit"].into_iter().flat_map(|kind| vec![kind; tenth(10)]) {
         // Fixed: it is not renewed, as if its process were stopped.
         let ttl = 300 * MS;
         let (hold, _guards) = match kind {
@@ -62,13 +64,18 @@ async fn a_takeover_waits_for_the_commit() {
         tx.commit().await.unwrap();
         let committed = Instant::now();
         let waited = soon(next).await.unwrap().saturating_duration_since(committed);
-        println!("{kind}: granted {waited:?} after the commit");
-        assert!(waited < LONG);
+        waits.push(waited);
         // It is over: nothing more is written under it.
         let mut tx = begin(&mut db).await;
         assert_eq!(fence::guard(&mut tx, hold).await.unwrap(), Err(Refused::Lost), "{kind}");
         assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Lost);
     }
+    let p99 = percentile(&mut waits, 0.99);
+    let what = format!(
+        "PostgreSQL, a guarded transaction that outlives the lease, {} times: next grant after its commit",
+        waits.len()
+    );
+    bar(&what, format!("p99 {} ms", p99.as_millis()), "≤ 150 ms", p99 <= 150 * MS);
 }
 /// Renewals go on in a guarded transaction that is longer than the lease, so that nobody else gets the lock at all. (Red: FOR SHARE: the hold is
 /// lost.)
@@ -88,6 +95,28 @@ async fn renewals_do_not_wait() {
     tx.commit().await.unwrap();
     alone.release().await.unwrap();
     beside.release().await.unwrap();
+}
+/// A lease that runs out while the guard waits for the lock's row is over, though it was good when the statement began. (Red: the end compared in the
+/// statement's own condition.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_lease_that_ends_while_it_waits() {
+    let server = orders();
+    let a = locks(&server.url()).await;
+    let (mut b, mut c) = (connect(&server).await, connect(&server).await);
+    let guard = a.mutex("x").lease(2 * SEC).lock().await.unwrap();
+    let hold = Hold::from(&guard);
+    let other = b.transaction().await.unwrap();
+    other.execute("SELECT FROM fencelock_lock WHERE name = 'x' FOR UPDATE", &[]).await.unwrap();
+    let waits = tokio::spawn(async move {
+        let mut tx = begin(&mut c).await;
+        let got = fence::guard(&mut tx, hold).await.unwrap();
+        (got, tx.commit().await.unwrap_err().kind())
+    });
+    blocked(&server, 1).await;
+    assert!(guard.is_valid(), "this machine is too slow for this test");
+    tokio::time::sleep(2 * SEC + 100 * MS).await;
+    other.rollback().await.unwrap();
+    assert_eq!(soon(waits).await.unwrap(), (Err(Refused::Lost), ErrorKind::Lost));
 }
 /// What is released, held by somebody else, of another namespace or not there at all guards nothing; a lock outlives the transaction that it
 /// guards. (Red: the hold not compared; the namespace left out.)

@@ -5,6 +5,7 @@ mod advisory;
 mod fence;
 mod guard;
 mod lock;
+mod pooled;
 mod update;
 
 use fencelock_sql::Tx;
