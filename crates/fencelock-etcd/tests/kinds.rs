@@ -1,4 +1,6 @@
 //! Read-write locks, semaphores, cells and elections on a real server, beside etcd's own client.
+//!
+//! Planted to see them go red: a claim that does not ask for the other kinds.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
