@@ -1,4 +1,6 @@
 //! What once went wrong elsewhere: sessions that end, servers that go and come, nodes that vanish in between.
+//!
+//! Planted to see them go red: the end of a session that nobody is told of.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

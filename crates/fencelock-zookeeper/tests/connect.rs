@@ -1,4 +1,6 @@
 //! Connections: encrypted, with credentials, to servers of which some are dead; and what a client is granted.
+//!
+//! Planted to see them go red: nodes that are everybody's, whoever logs in.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

@@ -1,5 +1,7 @@
 //! Locks shared with Apache Curator and kazoo, as they are: one counter that nobody increments atomically, wake-ups both ways, and what
 //! happens where they do not mind each other. Rounds in full with FENCELOCK_PROVE=1, at a tenth without.
+//!
+//! Planted to see them go red: somebody of another layout beside a hold who is taken for one of ours.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
