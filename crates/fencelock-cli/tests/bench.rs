@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Place, finish};
-use fencelock_testkit::Redis;
+use fencelock_testkit::{Etcd, Redis, ZooKeeper};
 use serde_json::Value;
 
 const SHORT: [&str; 9] = ["bench", "--seconds", "0.3", "--tasks", "1,3", "--waiters", "4", "--holders", "20"];
@@ -21,9 +21,14 @@ fn positive(row: &Value, fields: &[&str]) {
 // Planted: the ratio turned round.
 #[test]
 fn every_engine_is_measured_beside_its_driver() {
-    let server = Redis::start();
+    let (redis, etcd, zk) = (Redis::start(), Etcd::start(), ZooKeeper::start());
     let place = Place::new();
-    for (engine, url) in [("sqlite", None), ("redis", Some(server.url()))] {
+    for (engine, layout, url) in [
+        ("sqlite", "native", None),
+        ("redis", "native", Some(redis.url())),
+        ("etcd", "native", Some(etcd.url())),
+        ("zookeeper", "curator", Some(format!("{}?ttl=1s", zk.url()))),
+    ] {
         let mut command = place.fencelock();
         command.args(SHORT).arg("--json").args(url);
         let (code, out, err) = finish(&mut command);
@@ -32,7 +37,7 @@ fn every_engine_is_measured_beside_its_driver() {
         let cases: Vec<_> =
             rows.iter().map(|row| (row["case"].as_str().unwrap(), row["tasks"].as_u64().unwrap())).collect();
         assert_eq!(cases, [("uncontended", 1), ("uncontended", 3), ("contended", 4), ("renew", 1)]);
-        assert!(rows.iter().all(|row| row["engine"] == engine && row["layout"] == "native"), "{out}");
+        assert!(rows.iter().all(|row| row["engine"] == engine && row["layout"] == layout), "{out}");
         for row in &rows[..2] {
             positive(row, &["pairs_per_s", "raw_pairs_per_s", "ratio", "p50_us", "p99_us", "client_cpu"]);
             let of = |field: &str| row[field].as_f64().unwrap();

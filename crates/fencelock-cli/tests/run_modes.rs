@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use common::{
     BEATS, NEXT, Place, Running, binary, code_of, done, end_of, finish, granted, kill, lives, pid_of, start, until,
 };
-use fencelock_testkit::processes::tenth;
+use fencelock_testkit::{Etcd, ZooKeeper, processes::tenth};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -63,6 +63,45 @@ fn readers_are_side_by_side_and_a_writer_is_kept_out() {
     assert_eq!(place.line("three"), "read,none");
     let_go(three);
     assert_eq!(finish(&mut place.run(&["-n", "--write"], "exit 4")).0, 4);
+}
+
+/// The same doors of a server, and in each of ZooKeeper's dialects.
+#[test]
+fn modes_of_servers() {
+    let (etcd, zk) = (Etcd::start(), ZooKeeper::start());
+    for url in [etcd.url(), zk.url(), format!("{}?root=/kazoo&dialect=kazoo", zk.url())] {
+        let place = Place::new();
+        let at = |options: &[&str], script: &str| {
+            let mut command = place.run(options, script);
+            command.env("FENCELOCK_URL", &url);
+            command
+        };
+        let holds = |options: &[&str], file: &str| {
+            let running = start(at(options, &format!("echo $FENCELOCK_MODE > $D/{file}; read")).stdin(Stdio::piped()));
+            (place.line(file), running)
+        };
+        let ends = |options: &[&str]| {
+            let (code, _, err) = finish(&mut at(options, "exit 4"));
+            (code, err)
+        };
+        let ((one, first), (two, second)) = (holds(&["-s"], "one"), holds(&["-s"], "two"));
+        assert_eq!((one.as_str(), two.as_str()), ("read", "read"), "{url}");
+        for (options, code) in [(&["-n", "--write"][..], 75), (&["-n"], 78), (&["-n", "--permits", "1/2"], 78)] {
+            let (ended, err) = ends(options);
+            assert_eq!(ended, code, "{url} {options:?}: {err}");
+        }
+        [first, second].into_iter().for_each(let_go);
+        assert_eq!(ends(&["--write"]).0, 4, "{url}");
+        let options = ["--permits", "1/2"];
+        let ((one, first), (two, second)) = (holds(&options, "three"), holds(&options, "four"));
+        assert_eq!((one.as_str(), two.as_str()), ("permits", "permits"), "{url}");
+        for (permits, code) in [("1/2", 75), ("2/2", 75), ("1/3", 78)] {
+            let (ended, err) = ends(&["-n", "--permits", permits]);
+            assert_eq!(ended, code, "{url} {permits}: {err}");
+        }
+        [first, second].into_iter().for_each(let_go);
+        assert_eq!(ends(&["--permits", "2/2"]).0, 4, "{url}");
+    }
 }
 
 #[test]

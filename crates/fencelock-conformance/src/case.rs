@@ -125,7 +125,10 @@ impl Need {
             Self::Deletions => (fixture.deletions().is_some(), "its records cannot be deleted from outside"),
             Self::Downgrade => (can.downgrade, "no downgrade"),
             Self::FixedLeases => (can.fixed_leases, "no fixed leases: holds live with a session"),
-            Self::Left => (family.tells_what_is_left(), "nobody can ask how long another's session has left"),
+            Self::Left => (
+                family.tells_what_is_left(),
+                "nobody can ask how long another's session has left: a_term_outlives_a_cut_and_not_its_session of its own tests",
+            ),
             Self::ManyPermits => (family.takes_any_number(), "each permit is a record of its own"),
             Self::Namespaces => (fixture.namespaces().is_some(), "no namespaces"),
             Self::NoServer => {
@@ -142,7 +145,10 @@ impl Need {
             Self::Silence => (cut || fixture.server().is_some(), "it cannot be made silent"),
             Self::Tickets => (can.tickets, "no tickets: SAFETY A5"),
             Self::TtlPerHold => (can.ttl_per_hold, "one ttl for all holds of a session"),
-            Self::WakeUps => (fixture.wake_ups().is_some(), "its wake-ups cannot be lost"),
+            Self::WakeUps => (
+                fixture.wake_ups().is_some(),
+                "its wake-ups are lost with a connection alone: no_wake_up_is_lost_while_connections_are_cut of its own tests",
+            ),
         };
         (!has).then_some(why)
     }

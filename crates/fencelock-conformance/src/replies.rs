@@ -4,6 +4,7 @@
 use crate::{
     context::{eventually, within},
     proxy::{Proxy, Trouble},
+    suite::full,
 };
 use fencelock_core::{Claim, Client, Token, Version};
 use std::{
@@ -16,6 +17,11 @@ use std::{
 };
 
 const TROUBLES: [Trouble; 2] = [Trouble::LoseReply, Trouble::Lose];
+/// To each of so many messages, one by one; commands are lost in full runs alone.
+fn troubles(messages: u32) -> impl Iterator<Item = (Trouble, u32)> {
+    let troubles = TROUBLES.into_iter().take(if full() { 2 } else { 1 });
+    troubles.flat_map(move |trouble| (0..messages).map(move |n| (trouble, n)))
+}
 
 /// A lock by two ways.
 pub struct Wire {
@@ -170,7 +176,7 @@ impl Wire {
     /// A permit takes several messages on some engines; each of them is lost once.
     async fn permitted(&self) {
         let (name, mut all) = (self.name("permitted"), 0);
-        for (trouble, after) in TROUBLES.into_iter().flat_map(|trouble| (0..6).map(move |n| (trouble, n))) {
+        for (trouble, after) in troubles(6) {
             let met = self.meets(&name, after, trouble);
             let permit = within("it is granted", self.client.semaphore(&name, 1).acquire(1)).await.unwrap();
             let status = self.other.inspect(&name).await.unwrap();
@@ -180,12 +186,12 @@ impl Wire {
             assert!(!status.is_held() && status.waiters.is_empty(), "{trouble:?} {after}: {status:?}");
             all += met.load(SeqCst);
         }
-        assert!(all >= 4, "the run must bite: {all}");
+        assert!(all >= 1, "the run must bite: {all}");
     }
     async fn resized(&self) {
         let (name, mut size, mut all) = (self.name("resized"), 2, 0);
         self.other.semaphore(&name, size).acquire(1).await.unwrap().release().await.unwrap();
-        for (trouble, after) in TROUBLES.into_iter().flat_map(|trouble| (0..3).map(move |n| (trouble, n))) {
+        for (trouble, after) in troubles(3) {
             let met = self.meets(&name, after, trouble);
             let next = 5 - size;
             let resized = within("it is resized", self.client.semaphore(&name, size).resize(size, next)).await;
@@ -194,12 +200,12 @@ impl Wire {
             self.other.semaphore(&name, size).try_acquire(1).await.unwrap().unwrap().release().await.unwrap();
             all += met.load(SeqCst);
         }
-        assert!(all >= 2, "the run must bite: {all}");
+        assert!(all >= 1, "the run must bite: {all}");
     }
     /// A cell's value.
     async fn written(&self) {
         let (name, mut version, mut all) = (self.name("written"), Version::NONE, 0);
-        for (trouble, after) in TROUBLES.into_iter().flat_map(|trouble| (0..3).map(move |n| (trouble, n))) {
+        for (trouble, after) in troubles(3) {
             let (met, value) = (self.meets(&name, after, trouble), format!("{trouble:?} {after}"));
             let cell = self.client.cell(&name);
             let swapped = within("it is written", cell.compare_exchange(version, value.as_bytes())).await;
@@ -208,7 +214,7 @@ impl Wire {
             assert_eq!((now.version, now.value.as_deref()), (version, Some(value.as_bytes())));
             all += met.load(SeqCst);
         }
-        assert!(all >= 2, "the run must bite: {all}");
+        assert!(all >= 1, "the run must bite: {all}");
     }
     /// Every third sign of life is lost, or what is said to it: no hold is. `beats` says which messages are one, `ttl` how long the hold
     /// is good without any.

@@ -1,11 +1,13 @@
 //! Cases of the peers' own suites that are about etcd.
+//!
+//! Planted to see them go red: a watch whose beginning is forgotten, and nobody is told; leases that stay when their client shuts down.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
 use fencelock_conformance::{eventually, within};
 use fencelock_core::{Client, Engine, Released};
 use fencelock_etcd::{Config, EtcdEngine};
-use fencelock_testkit::{Etcd, Folder};
+use fencelock_testkit::{Etcd, EtcdOptions, Folder};
 use std::{
     io::Write,
     process::{Child, Stdio},
@@ -100,10 +102,114 @@ async fn observers_go_on_after_a_compaction() {
     }
 }
 
+/// Who waits, and who holds, are cut off, and what happens meanwhile is forgotten before they come again: one has his turn, the other is
+/// told.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn waiters_and_holders_go_on_after_a_compaction() {
+    let etcd = Etcd::start();
+    let (proxy, server) = (in_front_of(&etcd), ([127, 0, 0, 1], etcd.client_port(0)).into());
+    let mut config = Config::from_url(&format!("etcd://{}", proxy.address())).unwrap();
+    config.ttl = 30 * SEC;
+    let (a, b) = (client(&etcd, 30 * SEC).await, built(EtcdEngine::connect(config).await.unwrap()));
+    let (kept, taken) = (b.mutex("kept").lock().await.unwrap(), b.mutex("taken").lock().await.unwrap());
+    // A hold is watched when it is a second old: all that was before is forgotten by then.
+    let early = b.mutex("early").lock().await.unwrap();
+    etcd.run(&["del", early.place().unwrap()]);
+    let compact = || {
+        let said = etcd.run(&["endpoint", "status", "-w", "fields"]);
+        let revision = said.lines().find_map(|line| line.strip_prefix("\"Revision\" : ")).unwrap().to_owned();
+        etcd.run(&["compact", &revision]);
+    };
+    etcd.run(&["put", "somebody", "else"]);
+    compact();
+    assert_eq!(within("told", early.lost()).await, fencelock_core::LossReason::TakenOver);
+    for round in 0..3 {
+        let first = a.mutex("m").lock().await.unwrap();
+        let next = tokio::spawn(b.mutex("m").lock());
+        waiters(&a, "m", 1).await;
+        let nobody = fencelock_testkit::Port::free();
+        proxy.lead_to(([127, 0, 0, 1], nobody.number()).into());
+        proxy.cut();
+        // In the last round it has given it back before that is forgotten.
+        let (held, gone) = if round == 2 { (None, Some(first)) } else { (Some(first), None) };
+        if let Some(first) = gone {
+            first.release().await.unwrap();
+            etcd.run(&["del", taken.place().unwrap()]);
+        }
+        for _ in 0..3 {
+            etcd.run(&["put", "somebody", "else"]);
+        }
+        compact();
+        assert!(!next.is_finished());
+        proxy.lead_to(server);
+        if let Some(held) = held {
+            eventually("it is there again", || async { b.inspect("m").await.is_ok() }).await;
+            held.release().await.unwrap();
+        }
+        within("its turn", next).await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(within("told", taken.lost()).await, fencelock_core::LossReason::TakenOver);
+    kept.check().unwrap();
+    kept.release().await.unwrap();
+}
+
+/// A server that grants no lease as short as that: the hold is good for what was asked for, and its lease lasts as the server says.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_ttl_that_the_server_finds_too_short() {
+    let arguments = ["--heartbeat-interval=500", "--election-timeout=5000"].map(str::to_owned).to_vec();
+    let etcd = Etcd::with(EtcdOptions { arguments, ..EtcdOptions::default() });
+    let client = client(&etcd, 3 * SEC).await;
+    let guard = client.mutex("m").lock().await.unwrap();
+    let lease = format!("{:x}", leases(&etcd, "fencelock/m/")[0]);
+    let said = etcd.run(&["lease", "timetolive", &lease]);
+    // One and a half elections.
+    assert!(said.contains("granted with TTL(8s)"), "{said}");
+    assert!(guard.ttl() == 3 * SEC && guard.remaining() <= 3 * SEC);
+    // That is how long the next one waits if its holder dies.
+    let left = client.inspect("m").await.unwrap().holders[0].left;
+    assert!(left > 3 * SEC && left <= 8 * SEC, "{left:?}");
+    // And it is kept alive as the hold needs it.
+    tokio::time::sleep(4 * SEC).await;
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Whoever shuts down ends his leases. What stays is who the store is, and what is kept for some hours: it is nobody's.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_shuts_down_leaves_no_lease() {
+    let etcd = Etcd::start();
+    let (a, b) = (client(&etcd, 30 * SEC).await, client(&etcd, 30 * SEC).await);
+    let held = a.mutex("m").ttl(7 * SEC).lock().await.unwrap();
+    let next = tokio::spawn(b.mutex("m").lock());
+    waiters(&a, "m", 1).await;
+    held.release().await.unwrap();
+    within("its turn", next).await.unwrap().unwrap().release().await.unwrap();
+    a.rw_lock("rw").write().await.unwrap().downgrade().await.unwrap().release().await.unwrap();
+    a.semaphore("s", 2).acquire(1).await.unwrap().release().await.unwrap();
+    let cell = a.cell("c");
+    let version = cell.compare_exchange(fencelock_core::Version::NONE, b"1".as_slice()).await.unwrap().unwrap();
+    cell.remove(version).await.unwrap().unwrap();
+    b.election("e").campaign("b").await.unwrap().resign().await.unwrap();
+    let list = || {
+        let said = etcd.run(&["lease", "list"]);
+        said.lines().skip(1).map(|lease| lease.trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(list().len() > 4, "the run must bite: {:?}", list());
+    a.shutdown(10 * SEC).await.unwrap();
+    b.shutdown(10 * SEC).await.unwrap();
+    let mut kept = Vec::new();
+    for lease in list() {
+        let about = etcd.run(&["lease", "timetolive", &lease, "--keys"]);
+        assert!(about.contains("fencelock/%id") || about.contains("fencelock/%size/s"), "{about}");
+        assert!(!about.contains("%live"), "{about}");
+        kept.push(about);
+    }
+    assert!(kept.len() <= 2, "{kept:?}");
+}
+
 /// A user who may read and write the prefix alone, and whose login's token expires again and again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_election_needs_the_rights_of_its_prefix_alone() {
-    use fencelock_testkit::EtcdOptions;
     let arguments = vec!["--auth-token-ttl=1".to_owned()];
     let etcd = Etcd::with(EtcdOptions { arguments, ..EtcdOptions::default() });
     for words in [

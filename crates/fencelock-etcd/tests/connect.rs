@@ -1,4 +1,6 @@
 //! Encrypted connections, and what many holds cost a server that has nothing else to do.
+//!
+//! Planted to see them go red: a waiter who gives up when the members cannot do it.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

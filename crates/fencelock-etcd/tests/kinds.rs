@@ -1,4 +1,6 @@
 //! Read-write locks, semaphores, cells and elections on a real server, beside etcd's own client.
+//!
+//! Planted to see them go red: a claim that does not ask for the other kinds.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -191,11 +193,20 @@ async fn a_name_has_one_kind() {
     guard.release().await.unwrap();
     let reader = a.rw_lock("x").read().await.unwrap();
     is(a.mutex("x").lock().await.unwrap_err());
+    is(a.semaphore("x", 2).try_acquire(1).await.unwrap_err());
+    is(a.cell("x").load().await.unwrap_err());
     reader.release().await.unwrap();
+    let permit = a.semaphore("x", 2).acquire(1).await.unwrap();
+    is(a.mutex("x").lock().await.unwrap_err());
+    is(a.rw_lock("x").read().await.unwrap_err());
+    is(a.rw_lock("x").try_write().await.unwrap_err());
+    is(a.cell("x").load().await.unwrap_err());
+    permit.release().await.unwrap();
     let cell = a.cell("x");
     let version = cell.compare_exchange(Version::NONE, b"1".as_slice()).await.unwrap().unwrap();
     is(a.mutex("x").lock().await.unwrap_err());
     is(a.rw_lock("x").write().await.unwrap_err());
+    is(a.semaphore("x", 2).acquire(1).await.unwrap_err());
     assert_eq!(a.inspect("x").await.unwrap().kind, Some(Kind::Cell));
     cell.remove(version).await.unwrap().unwrap();
     a.mutex("x").lock().await.unwrap().release().await.unwrap();
@@ -293,23 +304,70 @@ async fn the_more_wait_the_same_it_costs() {
     let etcd = Etcd::start();
     let (a, b) = (client(&etcd, 60 * SEC).await, client(&etcd, 60 * SEC).await);
     let first = [a.semaphore("s", 2).acquire(1).await.unwrap(), a.semaphore("s", 2).acquire(1).await.unwrap()];
-    let turns: Vec<_> = (0..wait)
-        .map(|_| {
-            let semaphore = b.semaphore("s", 2);
-            tokio::spawn(async move { semaphore.acquire(1).await.unwrap().release().await.unwrap() })
-        })
-        .collect();
-    waiters(&a, "s", usize::try_from(wait).unwrap()).await;
-    let before = calls(&etcd, "Txn") + calls(&etcd, "Range");
-    for guard in first {
-        guard.release().await.unwrap();
+    let turn = |_| -> Step {
+        let semaphore = b.semaphore("s", 2);
+        Box::pin(async move { semaphore.acquire(1).await.unwrap().release().await.unwrap() })
+    };
+    let turns = (0..wait).map(turn).collect();
+    let gives_back: Step = Box::pin(async {
+        for permit in first {
+            permit.release().await.unwrap();
+        }
+    });
+    handed(&etcd, &a, ("s", "a semaphore"), gives_back, turns).await;
+    // Of clients of their own: those of one wait for each other in it.
+    let mut clients = Vec::new();
+    for _ in 0..if full() { 1_000 } else { 100 } {
+        clients.push(client(&etcd, 60 * SEC).await);
     }
+    let first = a.mutex("m").lock().await.unwrap();
+    let turn = |client: &Client| -> Step {
+        let mutex = client.mutex("m");
+        Box::pin(async move { mutex.lock().await.unwrap().release().await.unwrap() })
+    };
+    let turns = clients.iter().map(turn).collect();
+    handed(&etcd, &a, ("m", "a mutex"), Box::pin(async { first.release().await.unwrap() }), turns).await;
+    // Readers and writers, as they come.
+    let first = a.rw_lock("rw").write().await.unwrap();
+    let turn = |(n, client): (usize, &Client)| -> Step {
+        let lock = client.rw_lock("rw");
+        Box::pin(async move {
+            match n % 2 {
+                0 => lock.write().await.unwrap().release().await.unwrap(),
+                _ => lock.read().await.unwrap().release().await.unwrap(),
+            }
+        })
+    };
+    let turns = clients.iter().enumerate().map(turn).collect();
+    handed(&etcd, &a, ("rw", "a read-write lock"), Box::pin(async { first.release().await.unwrap() }), turns).await;
+}
+type Step = std::pin::Pin<Box<dyn Future<Output = ()> + Send>>;
+/// What it costs, for each of them, until all have had it.
+async fn handed(etcd: &Etcd, client: &Client, (name, kind): (&str, &str), gives_back: Step, turns: Vec<Step>) {
+    let wait = turns.len();
+    let turns: Vec<_> = turns.into_iter().map(tokio::spawn).collect();
+    let all = async {
+        while client.inspect(name).await.unwrap().waiters.len() < wait {
+            tokio::time::sleep(SEC / 20).await;
+        }
+    };
+    tokio::time::timeout(60 * SEC, all).await.expect("they wait");
+    let words = || calls(etcd, "Txn") + calls(etcd, "Range");
+    // Those who came last have looked whom they wait for.
+    eventually("it is quiet", || async {
+        let before = words();
+        tokio::time::sleep(SEC / 4).await;
+        words() - before < 2.0
+    })
+    .await;
+    let before = words();
+    gives_back.await;
     // The server goes through all of them whenever somebody asks who is in front.
     for turn in turns {
         tokio::time::timeout(60 * SEC, turn).await.expect("its turn").unwrap();
     }
-    let each = (calls(&etcd, "Txn") + calls(&etcd, "Range") - before) / f64::from(wait);
-    let what = format!("etcd: calls for each grant of a semaphore with {wait} waiters");
+    let each = (words() - before) / f64::from(u32::try_from(wait).unwrap());
+    let what = format!("etcd: calls for each grant of {kind} with {wait} waiters");
     bar(&what, format!("{each:.2}"), "< 5", each < 5.0);
     assert!(each < 5.0, "{each}");
 }

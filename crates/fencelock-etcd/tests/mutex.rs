@@ -1,4 +1,6 @@
 //! The engine on real servers, beside etcd's own client.
+//!
+//! Planted to see them go red: holds that nobody watches.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -132,7 +134,9 @@ async fn what_is_taken_away_is_told() {
     let began = Instant::now();
     etcd.run(&["del", "--prefix", "fencelock/m/"]);
     assert_eq!(within("told", guard.lost()).await, LossReason::TakenOver);
-    assert!(began.elapsed() < SEC, "{:?}", began.elapsed());
+    let took = began.elapsed();
+    // With the time that `etcdctl` takes.
+    bar("etcd: a hold whose key is deleted is told after", format!("{took:?}"), "<= 250 ms", took <= SEC / 4);
     let next = client.mutex("m").lock().await.unwrap();
     assert!(next.token() > guard.token() && guard.release().await.is_err());
     let lease = etcd.run(&["lease", "list"]);

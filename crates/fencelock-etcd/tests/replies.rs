@@ -1,4 +1,7 @@
 //! Commands and replies that are lost on the wire: one hold, the same token, one release frees it (SAFETY A, G1).
+//!
+//! Planted to see them go red: a waiter whose confirm was not answered, and who takes the token of his coming; a broken
+//! connection that is not made again for a ttl.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

@@ -190,6 +190,35 @@ impl ZooKeeperShell {
         let Some(answer) = self.ask(3, &body)? else { return Ok(None) };
         Ok(answer.get(at..at + 8).and_then(|number| number.try_into().ok()).map(i64::from_be_bytes))
     }
+    /// Who may do what with a node: `SCHEME:ID` and the sum of his rights, of which all are 31.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn acl(&mut self, path: &str) -> io::Result<Vec<(String, i32)>> {
+        let mut body = Vec::new();
+        put(&mut body, path.as_bytes());
+        let answer = self.ask(6, &body)?.unwrap_or_default();
+        let mut rest = answer.get(4..).unwrap_or_default();
+        let int = |rest: &mut &[u8]| {
+            let (int, after) = rest.split_first_chunk().ok_or_else(|| io::Error::other("half an answer"))?;
+            *rest = after;
+            Ok::<_, io::Error>(i32::from_be_bytes(*int))
+        };
+        let many = answer.first_chunk().map_or(0, |many| i32::from_be_bytes(*many));
+        let mut all = Vec::new();
+        for _ in 0..many {
+            let rights = int(&mut rest)?;
+            let mut who = Vec::new();
+            for _ in 0..2 {
+                let len = usize::try_from(int(&mut rest)?).unwrap_or(0);
+                let (word, after) = rest.split_at_checked(len).ok_or_else(|| io::Error::other("half an answer"))?;
+                who.push(String::from_utf8_lossy(word).into_owned());
+                rest = after;
+            }
+            all.push((who.join(":"), rights));
+        }
+        Ok(all)
+    }
     /// The paths of all nodes below this one.
     ///
     /// # Errors

@@ -1,4 +1,6 @@
 //! What once went wrong elsewhere: sessions that end, servers that go and come, nodes that vanish in between.
+//!
+//! Planted to see them go red: the end of a session that nobody is told of.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -344,6 +346,31 @@ async fn a_connection_that_flaps_costs_nothing() {
     let next = within("its turn", next).await.unwrap().unwrap();
     assert_eq!(nodes(&zk).len(), 1);
     next.release().await.unwrap();
+    nothing_left(&zk).await;
+}
+
+/// A term is its session's: connections that break end none, and it is over with the session.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_term_outlives_a_cut_and_not_its_session() {
+    let zk = ZooKeeper::start();
+    let proxy = in_front_of(&zk, 0);
+    let (a, b) = (by(&proxy, 10 * SEC).await, client(&zk, 10 * SEC).await);
+    let term = a.election("e").campaign("a").await.unwrap();
+    let next = tokio::spawn(b.election("e").campaign("b"));
+    waits(&b, "e", 1).await;
+    for _ in 0..5 {
+        proxy.cut();
+        within("it is back", a.election("e").leader()).await.unwrap();
+        term.check().unwrap();
+    }
+    assert_eq!(&*b.election("e").leader().await.unwrap().unwrap().candidate, "a");
+    assert!(!next.is_finished());
+    let own = nodes(&zk).into_iter().min_by_key(|node| node[node.len() - 10..].to_owned()).unwrap();
+    block_in_place(|| zk.end_session_of(&own));
+    assert_eq!(within("it is told", term.lost()).await, LossReason::SessionEnded);
+    let next = within("the other one leads", next).await.unwrap().unwrap();
+    assert_eq!(&*b.election("e").leader().await.unwrap().unwrap().candidate, "b");
+    next.resign().await.unwrap();
     nothing_left(&zk).await;
 }
 

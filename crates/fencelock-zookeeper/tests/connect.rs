@@ -1,4 +1,6 @@
 //! Connections: encrypted, with credentials, to servers of which some are dead; and what a client is granted.
+//!
+//! Planted to see them go red: nodes that are everybody's, whoever logs in.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -74,6 +76,13 @@ async fn nodes_belong_to_whoever_logs_in() {
     };
     let ann = open("ann:secret@", "?root=/ann").await;
     let guard = ann.mutex("x").lock().await.unwrap();
+    // The lock's own node, and what was made for it to lie in, alike.
+    let mut shell = zk.shell();
+    shell.log_in("ann:secret").unwrap();
+    for node in [guard.place().unwrap(), "/ann/x", "/ann"] {
+        let who = shell.acl(node).unwrap();
+        assert!(who.len() == 1 && who[0].0.starts_with("digest:ann:") && who[0].1 == 31, "{node}: {who:?}");
+    }
     for other in [
         ZooKeeperEngine::from_url(&(zk.url() + "?root=/ann")).await,
         ZooKeeperEngine::from_url(&(zk.url().replace("//", "//bob:hunter2@") + "?root=/ann")).await,
@@ -88,6 +97,8 @@ async fn nodes_belong_to_whoever_logs_in() {
     let more = "?root=/both&acl=digest:bob:1Yu1ryCXOIF7lyFzbmQ5J%2BMJOZc%3D";
     let guard = open("ann:secret@", more).await.mutex("x").lock().await.unwrap();
     let bob = open("bob:hunter2@", "?root=/both").await;
+    let who: Vec<_> = shell.acl(guard.place().unwrap()).unwrap().into_iter().map(|(who, _)| who).collect();
+    assert!(who.len() == 2 && who.contains(&"digest:bob:1Yu1ryCXOIF7lyFzbmQ5J+MJOZc=".to_owned()), "{who:?}");
     let busy = bob.mutex("x").try_lock().await.unwrap().unwrap_err();
     assert_eq!(busy.holder.unwrap().hold, guard.id());
     let error = ZooKeeperEngine::from_url(&(zk.url() + "?root=/both")).await.unwrap_err();

@@ -16,7 +16,7 @@ use fencelock_testkit::{
     ZooKeeper, ZooKeeperOptions,
     processes::{bar, tenth},
 };
-use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
+use fencelock_zookeeper::{Dialect, ZooKeeperEngine};
 use std::{
     sync::{
         Mutex,

@@ -161,8 +161,8 @@ async fn an_attempt_whose_runtime_is_gone_leaves_nothing() {
     let (zk, panics) = (ZooKeeper::start(), panics());
     let proxy = in_front_of(&zk, 0);
     let clients = [through(&[&proxy], DIALECTS[0], 60 * SEC).await, through(&[&proxy], DIALECTS[1], 60 * SEC).await];
-    for round in 0..if full() { 50 } else { 6 } {
-        let client = &clients[round as usize % 2];
+    for round in 0_u64..if full() { 50 } else { 6 } {
+        let client = &clients[usize::from(round % 2 == 1)];
         client.mutex(format!("first {}", round % 2)).lock().await.unwrap().release().await.unwrap();
         proxy.delay(Duration::from_millis(fastrand::u64(0..40)));
         tokio::task::block_in_place(|| abandon(client, Duration::from_millis(10 * (round % 6))));

@@ -38,6 +38,9 @@ async fn an_engine_that_is_not_built_in_says_which_feature_has_it() {
         ("mariadb://u@h/d", "mysql", cfg!(feature = "mysql")),
         ("etcd://h", "etcd", cfg!(feature = "etcd")),
         ("etcds://h", "etcd", cfg!(feature = "etcd")),
+        ("postgres://h", "postgres", cfg!(feature = "postgres")),
+        ("zookeeper://h", "zookeeper", cfg!(feature = "zookeeper")),
+        ("zookeepers://h", "zookeeper", cfg!(feature = "zookeeper")),
     ];
     for (url, feature, built) in engines {
         if !built {

@@ -1,6 +1,6 @@
 //! What a worker does, whatever the engine.
 use super::{now, say};
-use fencelock_core::{Claim, Client, Guard, Held, Result, SharedGuard};
+use fencelock_core::{Claim, Client, Guard, Held, Mutex, Owner, Result, SharedGuard};
 use std::{
     fs,
     ops::Deref,
@@ -11,7 +11,7 @@ use std::{
 /// Plays a part: its name, the store's address, and the rest. False: it is none of these.
 ///
 /// * `hold ADDRESS NAME TTL_MS CLAIM AT_LEAST_MS`: says when it holds and when it loses, and obeys its standard input: `check`,
-///   `downgrade`, `release`.
+///   `enter` (again, as the owner that it is), `downgrade`, `release`.
 /// * `spans ADDRESS NAME COUNTER LOG ROUNDS END_NS CLAIM…`: see [`record`]; each claim is a task.
 /// * `cancel ADDRESS ROUNDS`: tasks that give up at random moments.
 /// * `loop ADDRESS NAME END_NS`: takes a mutex again and again; says how often, the longest wait in µs, and the most ahead of it.
@@ -22,11 +22,13 @@ pub async fn play(client: Client, words: &[String]) -> bool {
         "hold" => {
             say("waiting");
             let (ttl, least) = (Duration::from_millis(number(3)), Duration::from_millis(number(5)));
-            let guard = Any::claim(&client, word(2), claim(word(4)), ttl, least).await.unwrap();
+            let owner = client.owner();
+            let guard = Any::claim(&client, word(2), claim(word(4)), ttl, least, &owner).await.unwrap();
             say(&format!("held {}", guard.token()));
             let lost = guard.lost();
             tokio::spawn(async move { say(&format!("lost {:?}", lost.await)) });
-            obey(guard).await;
+            let again = client.mutex(word(2)).ttl(ttl).reentrant(&owner);
+            obey(guard, again).await;
         }
         "spans" => record(words[7..].iter().map(|what| (client.clone(), what.as_str())), words).await,
         "loop" => {
@@ -90,12 +92,13 @@ async fn hasty(client: Client, rounds: usize) -> (usize, usize) {
     }
     (got, dropped)
 }
-async fn obey(mut guard: Any) {
+async fn obey(mut guard: Any, again: Mutex) {
     let (tx, mut rx) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || std::io::stdin().lines().map_while(Result::ok).for_each(|line| drop(tx.send(line))));
     while let Some(line) = rx.recv().await {
         match line.as_str() {
             "check" => say(&format!("checked {}", guard.is_valid())),
+            "enter" => say(&format!("entered {}", matches!(again.try_lock().await, Ok(Ok(_))))),
             "downgrade" => {
                 let Any::Alone(writer) = guard else { panic!("no writer") };
                 guard = Any::Shared(writer.downgrade().await.unwrap());
@@ -130,7 +133,8 @@ async fn spans(client: Client, words: Vec<String>, claim: Claim) -> String {
         if asked >= number(6) || Path::new(&format!("{}.stop", words[4])).exists() {
             break;
         }
-        let guard = Any::claim(&client, &words[2], claim, Duration::from_secs(30), Duration::ZERO).await.unwrap();
+        let (ttl, owner) = (Duration::from_secs(30), client.owner());
+        let guard = Any::claim(&client, &words[2], claim, ttl, Duration::ZERO, &owner).await.unwrap();
         let start = now();
         if claim.is_exclusive() {
             let n: u64 = fs::read_to_string(&words[3]).unwrap_or_default().trim().parse().unwrap_or(0);
@@ -163,7 +167,15 @@ enum Any {
     Shared(SharedGuard),
 }
 impl Any {
-    async fn claim(client: &Client, name: &str, claim: Claim, ttl: Duration, least: Duration) -> Result<Self> {
+    /// A mutex is the owner's.
+    async fn claim(
+        client: &Client,
+        name: &str,
+        claim: Claim,
+        ttl: Duration,
+        least: Duration,
+        owner: &Owner,
+    ) -> Result<Self> {
         let rw_lock = || client.rw_lock(name).ttl(ttl).at_least(least);
         Ok(match claim {
             Claim::Read => Self::Shared(rw_lock().read().await?),
@@ -171,7 +183,7 @@ impl Any {
             Claim::Permits { take, of } => {
                 Self::Shared(client.semaphore(name, of).ttl(ttl).at_least(least).acquire(take).await?)
             }
-            _ => Self::Alone(client.mutex(name).ttl(ttl).at_least(least).lock().await?),
+            _ => Self::Alone(client.mutex(name).ttl(ttl).at_least(least).reentrant(owner).lock().await?),
         })
     }
     fn token(&self) -> i64 {

@@ -42,15 +42,15 @@ fn queues<S: Cuts>() -> Vec<(&'static str, fn())> {
         ("never_more_than_there_are_permits", permits::<S>),
         ("large_requests_do_not_starve", weights::<S>),
         ("first_come_first_served", order::<S>),
-        ("no_wake_up_is_lost_while_connections_are_cut", || wake_ups::<S>(8, tenth(10_000) as u64, 3)),
     ]
 }
-/// Whoever dies or stops goes with his session, which knows nothing of dialects, and takes its time.
+/// Sessions and connections know nothing of dialects, and these take their time.
 fn sessions<S: Cuts>() -> Vec<(&'static str, fn())> {
     vec![
         ("a_killed_holder_is_replaced_when_its_session_ends", holder::<S>),
         ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<S>),
         ("a_stopped_holder_is_replaced_and_told", stopped_holder::<S>),
         ("nobody_starves", starvation::<S>),
+        ("no_wake_up_is_lost_while_connections_are_cut", || wake_ups::<S>(8, tenth(10_000) as u64, 3)),
     ]
 }

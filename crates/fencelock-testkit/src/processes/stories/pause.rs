@@ -1,4 +1,4 @@
-//! Planted to see them go red: a release that compares nothing (nobody holds any more); a hand-over for the whole lease, without a
+//! Planted to see them go red: an owner who enters his hold whatever became of it; a release that compares nothing (nobody holds any more); a hand-over for the whole lease, without a
 //! time to confirm (30 s); an acquire that ignores the holder.
 use crate::processes::Scene;
 use crate::processes::{bar, now, percentile, tenth};
@@ -25,9 +25,16 @@ pub fn holder<S: Scene>() {
         if let Some(lease_end) = lease_end {
             assert!(new >= lease_end, "{} us before the lease was over", lease_end - new);
         }
+        // With its first breath it wants it once more, as its owner.
+        holder.tell("enter");
         let woken = holder.wake();
-        let (lost, _) = holder.hear("lost");
-        told.push(Duration::from_nanos(lost.saturating_sub(woken)));
+        for _ in 0..2 {
+            match holder.hear("") {
+                (lost, said) if said.starts_with("lost") => told.push(Duration::from_nanos(lost.saturating_sub(woken))),
+                (_, said) => assert_eq!(said, "entered false", "a lost lock was entered again"),
+            }
+        }
+        assert_eq!(told.len(), n + 1);
         holder.tell("check");
         holder.hear("checked false");
         // Nothing that the late holder does revives it, and its release frees nobody else's.
@@ -45,6 +52,8 @@ pub fn holder<S: Scene>() {
     let p99 = percentile(&mut told, 0.99);
     let figure = format!("{p99:?} of {}", told.len());
     bar(&format!("{}: lost() after SIGCONT, p99", S::ENGINE), figure, "<= 100 ms", p99 <= 100 * MS);
+    let figure = format!("0 of {}", told.len());
+    bar(&format!("{}: owners who entered a lost lock again after SIGCONT", S::ENGINE), figure, "0", true);
 }
 
 pub fn head_waiter<S: Scene>() {
