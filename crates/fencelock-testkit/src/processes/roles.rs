@@ -69,7 +69,7 @@ async fn cancel(client: Client, rounds: usize) {
 /// How often it got what it wanted, and how often its future was dropped before.
 async fn hasty(client: Client, rounds: usize) -> (usize, usize) {
     let (mut got, mut dropped) = (0, 0);
-    let ttl = Duration::from_secs(60);
+    let (ttl, permits) = (Duration::from_secs(60), client.info().capabilities.permits);
     let short = || tokio::time::sleep(Duration::from_micros(fastrand::u64(0..300)));
     for round in 0..rounds {
         // Some wait for as long as it takes: they are not starved by those who come and go.
@@ -79,8 +79,10 @@ async fn hasty(client: Client, rounds: usize) -> (usize, usize) {
             match fastrand::u8(0..if patient { 4 } else { 5 }) {
                 0 => drop((client.rw_lock(format!("rw{n}")).ttl(ttl).read().await.unwrap(), short().await)),
                 1 => drop((client.rw_lock(format!("rw{n}")).ttl(ttl).write().await.unwrap(), short().await)),
-                2 => drop((client.semaphore(format!("s{n}"), 2).ttl(ttl).acquire(1).await.unwrap(), short().await)),
-                3 => drop((client.mutex(format!("m{n}")).ttl(ttl).lock().await.unwrap(), short().await)),
+                2 if permits => {
+                    drop((client.semaphore(format!("s{n}"), 2).ttl(ttl).acquire(1).await.unwrap(), short().await))
+                }
+                2 | 3 => drop((client.mutex(format!("m{n}")).ttl(ttl).lock().await.unwrap(), short().await)),
                 // Somebody else has it all the time: nobody's turn comes, and sweeps up who is gone.
                 _ => drop(client.mutex("held").ttl(ttl).lock().await.unwrap()),
             }
