@@ -215,7 +215,8 @@ impl Shared {
             self.wait();
             while let Some(length) = (self.framing)(&buffer) {
                 let command: Vec<u8> = buffer.drain(..length).collect();
-                let greeting = self.greets.map(|greet| (greet, greeting.get_or_insert_with(|| command.clone()).clone()));
+                let greeting =
+                    self.greets.map(|greet| (greet, greeting.get_or_insert_with(|| command.clone()).clone()));
                 let word = first_word(&command);
                 lock(words).insert(word.clone());
                 *lock(&self.seen).entry(word).or_default() += 1;
@@ -273,7 +274,12 @@ impl Shared {
         }
     }
     /// Over a connection of its own, which is closed when it was answered.
-    fn elsewhere(&self, greeting: Option<(Greeting, Vec<u8>)>, command: Vec<u8>, after: Duration) -> thread::JoinHandle<()> {
+    fn elsewhere(
+        &self,
+        greeting: Option<(Greeting, Vec<u8>)>,
+        command: Vec<u8>,
+        after: Duration,
+    ) -> thread::JoinHandle<()> {
         let upstream = *lock(&self.upstream);
         thread::spawn(move || {
             thread::sleep(after);

@@ -143,8 +143,7 @@ impl MysqlEngine {
         let call = call.id(request.hold()).text(claim.kind().as_str()).text(letter(claim));
         let call = call.number(claim.take().max(1)).number(claim.capacity().unwrap_or(0));
         let call = call.number(micros(request.ttl())).number(not_after).number(request.floor().map_or(0, Token::get));
-        let call =
-            call.flag(request.wait()).id(self.shared.client).text(&self.shared.identity(request.note()));
+        let call = call.flag(request.wait()).id(self.shared.client).text(&self.shared.identity(request.note()));
         self.link().run(conn, Lane::Calls, PATIENCE, &call.end()).await
     }
     fn granted(&self, request: &Request, number: i64, sent_at: Moment, now: i64) -> Result<Outcome> {
@@ -427,8 +426,7 @@ impl Cells for MysqlEngine {
         written: Option<Arc<[u8]>>,
         nonce: HoldId,
     ) -> Result<Result<Version, Conflict>> {
-        let call =
-            Call::new("swap").text(&self.shared.space).text(name.as_str()).number(expected.get()).id(nonce);
+        let call = Call::new("swap").text(&self.shared.space).text(name.as_str()).number(expected.get()).id(nonce);
         let call = match written {
             Some(value) => call.bytes(&value),
             None => call.null(),

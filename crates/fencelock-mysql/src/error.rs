@@ -142,8 +142,10 @@ fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &mysql
         }
         () if fault.is_missing() => new(ErrorKind::InvalidConfig, "the tables of fencelock are not there")
             .hint("connect once as an account that may create tables and routines in this database"),
-        () if fault.is(&codes::TOO_LARGE) => new(ErrorKind::InvalidConfig, "that is more than the server takes at once")
-            .hint("write less, or raise max_allowed_packet"),
+        () if fault.is(&codes::TOO_LARGE) => {
+            new(ErrorKind::InvalidConfig, "that is more than the server takes at once")
+                .hint("write less, or raise max_allowed_packet")
+        }
         () if fault.is(&codes::CONNECTIONS) => {
             new(ErrorKind::Unreachable, "the server has as many connections as it takes").hint("raise max_connections")
         }

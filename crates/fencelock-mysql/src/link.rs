@@ -97,8 +97,7 @@ struct Exchange {
 impl Drop for Exchange {
     /// Nobody waits for it any more: it goes on without them.
     fn drop(&mut self) {
-        let (Some(asked), permit, wire, since) =
-            (self.asked.take(), self.permit.take(), self.wire.clone(), self.since)
+        let (Some(asked), permit, wire, since) = (self.asked.take(), self.permit.take(), self.wire.clone(), self.since)
         else {
             return;
         };
@@ -417,9 +416,12 @@ mod tests {
 
     #[test]
     fn versions_and_prefixes() {
-        for (version, is) in
-            [("10.11.19-MariaDB-0+deb12u1", (10, 11)), ("5.5.5-10.6.2-MariaDB", (10, 6)), ("8.0.36", (8, 0)), ("", (0, 0))]
-        {
+        for (version, is) in [
+            ("10.11.19-MariaDB-0+deb12u1", (10, 11)),
+            ("5.5.5-10.6.2-MariaDB", (10, 6)),
+            ("8.0.36", (8, 0)),
+            ("", (0, 0)),
+        ] {
             assert_eq!(numbers(version), is, "{version}");
         }
         assert_eq!(after_prefix("ab").as_deref(), Some(&b"ac"[..]));

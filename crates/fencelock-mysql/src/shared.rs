@@ -102,7 +102,12 @@ impl Shared {
         Ok((self.link.run(&conn, Lane::Calls, PATIENCE, &call).await?, sent_at))
     }
     /// A queued attempt's look that goes on at the server, for so long and with so much in between. `None`: there is no room for it.
-    pub(crate) async fn watch(&self, request: &Request, most: Duration, pause: Duration) -> Result<Option<Reply>, Fault> {
+    pub(crate) async fn watch(
+        &self,
+        request: &Request,
+        most: Duration,
+        pause: Duration,
+    ) -> Result<Option<Reply>, Fault> {
         let conn = self.link.here().await?;
         if !self.link.may_watch(&conn) {
             return Ok(None);

@@ -29,7 +29,8 @@ async fn a_failed_try_writes_nothing() {
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
     let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
     assert!(b.mutex("x").try_lock().await.unwrap().is_err());
-    let read = || ["Handler_write", "Handler_update", "Handler_delete", "Innodb_lsn_current"].map(|n| counted(&server, n));
+    let read =
+        || ["Handler_write", "Handler_update", "Handler_delete", "Innodb_lsn_current"].map(|n| counted(&server, n));
     // What the server tidies up by itself comes to an end.
     eventually("nothing is written", || async {
         let before = read();
@@ -62,7 +63,8 @@ async fn a_row_that_somebody_keeps() {
     session.ask("COMMIT");
     let guard = within("it is free", wait).await.unwrap().unwrap();
     println!("granted after {:?}", free.elapsed());
-    let left = "SELECT ends - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM fencelock_lock WHERE name = 'x'";
+    let left =
+        "SELECT ends - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM fencelock_lock WHERE name = 'x'";
     let left: i64 = server.ask(left).parse().unwrap();
     assert!(left > 4_000_000, "{left} µs of 5 s are left");
     guard.release().await.unwrap();
@@ -130,7 +132,8 @@ async fn a_storm() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rights() {
     let server = MariaDb::start();
-    server.ask("CREATE USER app@'127.0.0.1'; GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON test.* TO app@'127.0.0.1'");
+    server
+        .ask("CREATE USER app@'127.0.0.1'; GRANT SELECT, INSERT, UPDATE, DELETE, EXECUTE ON test.* TO app@'127.0.0.1'");
     let url = server.url().replace("root@", "app@");
     let open = || async { MysqlEngine::from_url(&url).await };
     let error = open().await.unwrap_err();
@@ -242,7 +245,8 @@ async fn whatever_the_session_is() {
     let guard = a.mutex("x").ttl(SEC).lock().await.unwrap();
     let mut session = Session::new(&server);
     session.ask("SET sql_mode = 'ANSI_QUOTES,PIPES_AS_CONCAT'; SET time_zone = '-07:00'");
-    let said = session.ask("CALL fencelock_renew('', ''); SELECT @@session.time_zone, @@session.innodb_lock_wait_timeout");
+    let said =
+        session.ask("CALL fencelock_renew('', ''); SELECT @@session.time_zone, @@session.innodb_lock_wait_timeout");
     assert_eq!(said.trim(), "+00:00\t1");
     tokio::time::sleep(2 * SEC).await;
     assert!(guard.check().is_ok(), "and the lease is renewed by the same clock");

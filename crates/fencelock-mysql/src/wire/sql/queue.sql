@@ -109,7 +109,7 @@ BEGIN
   END CASE;
 END
 //
--- Looks again and again until this waiter's turn has come, or for so long (µs), with so much in between. It locks nothing, and grants
+-- Looks again and again until this waiter's turn has come, or for so long (µs), with so much in between for each who is not behind him. It locks nothing, and grants
 -- nothing: whoever asked may be gone (SAFETY A2). 'turn': ask for it.
 CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_most BIGINT, IN p_pause BIGINT)
 SQL SECURITY INVOKER
@@ -118,20 +118,20 @@ watching: BEGIN
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE w_claim VARBINARY(1);
-  DECLARE l_size, l_ends, t, v_began, w_ticket, w_take BIGINT;
+  DECLARE l_size, l_ends, t, v_began, v_ahead, w_ticket, w_take BIGINT;
   CALL fencelock_ready();
   SET v_began = {now};
   CALL fencelock_beat(p_client, v_began);
+  SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
+    FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
   again: LOOP
     SET t = {now}, l_hold = NULL;
     SELECT l.kind, l.size, l.hold, l.ends INTO l_kind, l_size, l_hold, l_ends
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
     IF l_hold IS NULL OR l_ends <= t THEN
-      SET w_ticket = NULL;
-      SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
-        FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
-      SET v_fits = TRUE;
-      IF w_ticket IS NOT NULL THEN
+      SET v_fits = w_ticket IS NULL
+        OR NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket = w_ticket);
+      IF NOT v_fits THEN
         CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
       END IF;
       IF v_fits THEN
@@ -142,9 +142,9 @@ watching: BEGIN
     IF t NOT BETWEEN v_began AND v_began + p_most THEN
       LEAVE again;
     END IF;
-    DO SLEEP(p_pause / 1000000);
+    SELECT COUNT(*) INTO v_ahead FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket < w_ticket;
+    DO SLEEP(p_pause * (1 + v_ahead) / 1000000);
   END LOOP;
-  SELECT q.ticket INTO w_ticket FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
   CALL fencelock_tell('queued', p_space, p_name, t, COALESCE(w_ticket, 0));
 END
 //
