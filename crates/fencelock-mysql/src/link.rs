@@ -87,10 +87,12 @@ impl Wire {
         answer
     }
 }
+/// Gives its session back.
+type Asked = Pin<Box<dyn Future<Output = (Session, Answer)> + Send>>;
 /// A question on its way.
 struct Exchange {
     wire: Arc<Wire>,
-    asked: Option<Pin<Box<dyn Future<Output = (Session, Answer)> + Send>>>,
+    asked: Option<Asked>,
     permit: Option<OwnedSemaphorePermit>,
     since: Moment,
 }
