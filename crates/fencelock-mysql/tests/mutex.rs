@@ -22,7 +22,7 @@ fn counted(server: &MariaDb, name: &str) -> i64 {
     said.split_once('\t').unwrap().1.parse().unwrap()
 }
 
-/// A try that fails writes nothing and locks nothing. (Red: the row locked before it was looked at; the client's sign of life with a try.)
+/// A try that fails writes nothing and locks nothing. (Red: the client's sign of life with a try.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_try_writes_nothing() {
     let server = MariaDb::start();
@@ -69,7 +69,7 @@ async fn a_row_that_somebody_keeps() {
     assert!(left > 4_000_000, "{left} µs of 5 s are left");
     guard.release().await.unwrap();
 }
-/// Whatever the server begins its transactions with: 12 contenders for 3 permits, and a counter between two. (Red: without saying so.)
+/// Whatever the server begins its transactions with: of 12 who want one of 3 permits never four are in. (Red: what is held is not counted.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ways_to_isolate() {
     for level in ["REPEATABLE-READ", "READ-COMMITTED", "SERIALIZABLE", "READ-UNCOMMITTED"] {
@@ -95,8 +95,8 @@ async fn other_ways_to_isolate() {
         assert!((2..=3).contains(&most.load(SeqCst)), "{level}: {} at once", most.load(SeqCst));
     }
 }
-/// Five names, twelve who want them at once, each through a client of its own: rows meet, and no caller hears of it. (Red: an error of a
-/// row that was locked too long is told.)
+/// Five names, twelve who want them at once, each through a client of its own: rows meet, and no caller hears of it. (Red: a row
+/// that somebody else has made is an error.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm() {
     let server = MariaDb::start();
@@ -199,7 +199,8 @@ async fn a_binary_log() {
         permit.release().await.unwrap();
     }
 }
-/// Of several hosts the one that takes writes is found, and found again when that is another one. (Red: the first that answers.)
+/// Of several hosts the one that takes writes is found, and found again when that is another one. (Red: the first that answers; an account that
+/// may write all the same does.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_one_that_takes_writes() {
     let (replica, primary) = (MariaDb::with(&["--read-only=1"]), MariaDb::start());
@@ -270,7 +271,7 @@ async fn whoever_waits_is_next() {
     }
     held.release().await.unwrap();
 }
-/// A client that stops within a packet, or does not read its answer, keeps nothing. (Red: the answer before the COMMIT.)
+/// A client that stops within a packet, or does not read its answer, keeps nothing. (Red: no COMMIT before the answer.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_client_that_is_stopped_within_a_packet() {
     let server = MariaDb::start();
