@@ -143,7 +143,11 @@ impl MysqlEngine {
         let call = call.id(request.hold()).text(claim.kind().as_str()).text(letter(claim));
         let call = call.number(claim.take().max(1)).number(claim.capacity().unwrap_or(0));
         let call = call.number(micros(request.ttl())).number(not_after).number(request.floor().map_or(0, Token::get));
-        let call = call.flag(request.wait()).id(self.shared.client).text(&self.shared.identity(request.note()));
+        let call = call
+            .flag(request.wait())
+            .id(self.shared.client)
+            .or_null(self.shared.pulse())
+            .text(&self.shared.identity(request.note()));
         self.link().run(conn, Lane::Calls, PATIENCE, &call.end()).await
     }
     fn granted(&self, request: &Request, number: i64, sent_at: Moment, now: i64) -> Result<Outcome> {

@@ -26,6 +26,8 @@ const FIRST_LATER: u64 = 250;
 const EAGER: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(20);
 const LOOK: u64 = 1_000;
+/// So often it is looked whether our pulse can be felt.
+const PULSE: Duration = Duration::from_secs(3);
 /// Those who wait for a lease to end look one after the other.
 const APART: Duration = Duration::from_millis(60);
 
@@ -191,6 +193,21 @@ impl Pace {
 pub(crate) fn after_locked(times: u32) -> Duration {
     let most = 2_000_u64 << times.min(6);
     Duration::from_micros(fastrand::u64(most / 2..most).min(100_000))
+}
+
+/// Shows that this client lives while anybody of it waits: one whose process is gone is passed at once. Without it those who wait for it to
+/// speak again wait for three seconds.
+pub(crate) async fn pulse(shared: Arc<Shared>) {
+    if let Ok(Some((mut pulse, id))) = shared.link.pulse(shared.client).await {
+        shared.set_pulse(Some(id));
+        let mut idle = 0;
+        while idle < 3 && pulse.is_there().await {
+            sleep(PULSE).await;
+            idle = if shared.somebody_waits() { 0 } else { idle + 1 };
+        }
+        shared.set_pulse(None);
+    }
+    sleep(PULSE).await;
 }
 
 #[cfg(test)]

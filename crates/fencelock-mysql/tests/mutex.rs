@@ -222,6 +222,31 @@ async fn client_of(replica: &MariaDb) {
     client(&replica.url()).await;
     replica.ask("SET GLOBAL read_only = 1");
 }
+/// Who waits in front and is gone is passed at once: the session that kept his pulse is gone. If he lives he gets in later. (Red: the pulse
+/// not asked: three seconds.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pulse_that_is_gone() {
+    let server = MariaDb::start();
+    let (proxy, url) = proxied(&server);
+    let (a, b, c) = (client(&server.url()).await, client(&url).await, client(&server.url()).await);
+    let held = a.mutex("x").lock().await.unwrap();
+    let first = tokio::spawn(b.mutex("x").lock());
+    let known = "SELECT pulse FROM fencelock_client WHERE pulse > 0";
+    eventually("his pulse is known", || async { !server.ask(known).is_empty() }).await;
+    let pulse = server.ask(known);
+    let second = tokio::spawn(c.mutex("x").lock());
+    queued(&a, "x", 2).await;
+    proxy.silent(true);
+    server.ask(&format!("KILL {pulse}"));
+    let began = Instant::now();
+    held.release().await.unwrap();
+    let next = within("the second is in", second).await.unwrap().unwrap();
+    println!("passed after {:?}", began.elapsed());
+    assert!(began.elapsed() < 2 * SEC);
+    proxy.silent(false);
+    next.release().await.unwrap();
+    within("and then the first", first).await.unwrap().unwrap().release().await.unwrap();
+}
 /// Names are bytes: case, accents and blanks at the end make others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_are_bytes() {
