@@ -43,7 +43,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// What each session begins with. A pooler may give us one that began otherwise: what matters is said again in each procedure.
 const BEGIN: &str = "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
                      autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = 28800";
-const LOOK: &str = "SELECT SLEEP(0.001), SYSDATE(6) > NOW(6), @@global.read_only OR @@global.innodb_read_only, VERSION(), \
+const LOOK: &str = "SELECT SLEEP(0.001), SYSDATE(6) > NOW(6), CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only, VERSION(), \
                     @@global.log_bin, @@session.binlog_format";
 
 pub(crate) type Conn = Connection<Arc<Wire>>;

@@ -10,7 +10,8 @@ BEGIN
   IF @@session.innodb_lock_wait_timeout > 1 THEN
     SET SESSION innodb_lock_wait_timeout = 1;
   END IF;
-  IF @@global.read_only THEN
+  -- Some say 1, some say ON.
+  IF CONCAT(@@global.read_only) NOT IN ('0', 'OFF') THEN
     SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'the server is read-only';
   END IF;
 END
