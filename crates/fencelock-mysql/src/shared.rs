@@ -127,20 +127,28 @@ impl Shared {
         let sent_at = BootClock.now();
         Ok((self.link.run(&conn, Lane::Calls, PATIENCE, &call).await?, sent_at))
     }
-    /// A queued attempt's look that goes on at the server, for so long and with so much in between. `None`: there is no room for it.
+    /// A queued attempt's look that goes on at the server, for so long, with no less and no more than that in between. `None`: there is
+    /// no room for it.
     pub(crate) async fn watch(
         &self,
         request: &Request,
-        most: Duration,
-        pause: Duration,
+        long: Duration,
+        pause: [Duration; 2],
     ) -> Result<Option<Reply>, Fault> {
         let conn = self.link.here().await?;
         if !self.link.may_watch(&conn) {
             return Ok(None);
         }
         let call = Call::new("watch").text(&self.space).text(request.name().as_str()).id(request.hold());
-        let call = call.id(self.client).or_null(self.pulse()).number(micros(most)).number(micros(pause)).end();
-        self.link.run(&conn, Lane::Watches, PATIENCE, &call).await.map(Some)
+        let call = call
+            .id(self.client)
+            .or_null(self.pulse())
+            .number(micros(long))
+            .number(micros(pause[0]))
+            .number(micros(pause[1]))
+            .end();
+        // Long enough that nobody wakes up in between to see how long it has been.
+        self.link.run(&conn, Lane::Watches, 3 * PATIENCE, &call).await.map(Some)
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {

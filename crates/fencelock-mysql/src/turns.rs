@@ -15,9 +15,8 @@ use tokio::{sync::oneshot, time::sleep};
 
 /// Nothing tells that a turn has come. Those who are near it have the server look for them, in one call of so long ...
 const WATCH: Duration = Duration::from_millis(900);
-/// ... with so much in between for the first, and so much when he has been that for longer than [`EAGER`]; the next ones not so often.
-const BETWEEN: Duration = Duration::from_millis(4);
-const BETWEEN_LATER: Duration = Duration::from_millis(25);
+/// ... with so much in between, at least and at most; those behind the first not so often.
+const BETWEEN: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
 const NEAR: u32 = 7;
 /// Where there is no room for that the first looks so often by himself; everybody else looks when his turn may be near, but at least and
 /// at most this often.
@@ -58,11 +57,9 @@ pub(crate) async fn wait(
     // It goes on while this one looks by himself.
     let (mut watch, mut may_watch) = (None::<Watch>, true);
     let end = loop {
-        if watch.is_none() && may_watch {
-            watch = pace.watch(BootClock.now(), busy.ahead).map(|pause| {
-                let (shared, request) = (shared.clone(), request.clone());
-                Box::pin(async move { shared.watch(&request, WATCH, pause).await }) as Watch
-            });
+        if watch.is_none() && may_watch && busy.ahead.unwrap_or(0) <= NEAR {
+            let (shared, request) = (shared.clone(), request.clone());
+            watch = Some(Box::pin(async move { shared.watch(&request, WATCH, BETWEEN).await }));
         }
         let alone = watch.is_none();
         let watching = async {
@@ -181,12 +178,6 @@ impl Pace {
             (each * ahead.saturating_sub(NEAR / 2).clamp(1, 100) / 4).clamp(SOON, most)
         };
         rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
-    }
-    /// How often the server shall look for one who is near, when he is the first.
-    fn watch(&self, now: Moment, ahead: Option<u32>) -> Option<Duration> {
-        let ahead = ahead.unwrap_or(0);
-        let eager = self.first.is_none_or(|first| first.until(now) < EAGER);
-        (ahead <= NEAR).then_some(if eager { BETWEEN } else { BETWEEN_LATER })
     }
 }
 /// Until the next try, after a row was locked so many times (SAFETY E2): mostly by another one's short statement.

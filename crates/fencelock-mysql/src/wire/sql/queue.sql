@@ -114,16 +114,17 @@ BEGIN
   END CASE;
 END
 //
--- Looks again and again until this waiter's turn has come, or for so long (µs), with so much in between for each who is not behind him. It locks nothing, and grants
--- nothing: whoever asked may be gone (SAFETY A2). 'turn': ask for it.
-CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_pulse BIGINT, IN p_most BIGINT, IN p_pause BIGINT)
+-- Looks again and again until this waiter's turn has come, or for so long (µs). In between is a fiftieth of the time for which the lock has
+-- been held, within these limits, for each who is not behind him. It locks nothing, and grants nothing: whoever asked may be gone (SAFETY
+-- A2). 'turn': ask for it.
+CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_pulse BIGINT, IN p_long BIGINT, IN p_least BIGINT, IN p_most BIGINT)
 SQL SECURITY INVOKER
 watching: BEGIN
   DECLARE v_fits BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE w_claim VARBINARY(1);
-  DECLARE l_size, l_ends, t, v_began, v_ahead, w_ticket, w_take BIGINT;
+  DECLARE l_size, l_ends, l_since, t, v_began, v_ahead, v_pause, w_ticket, w_take BIGINT;
   CALL fencelock_ready();
   SET v_began = {now};
   CALL fencelock_beat(p_client, p_pulse, v_began);
@@ -131,9 +132,10 @@ watching: BEGIN
     FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
   again: LOOP
     SET t = {now}, l_hold = NULL;
-    SELECT l.kind, l.size, l.hold, l.ends INTO l_kind, l_size, l_hold, l_ends
+    SELECT l.kind, l.size, l.hold, l.ends, l.since INTO l_kind, l_size, l_hold, l_ends, l_since
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
     IF l_hold IS NULL OR l_ends <= t THEN
+      SET l_since = v_began;
       SET v_fits = w_ticket IS NULL
         OR NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket = w_ticket);
       IF NOT v_fits THEN
@@ -144,11 +146,12 @@ watching: BEGIN
         LEAVE watching;
       END IF;
     END IF;
-    IF t NOT BETWEEN v_began AND v_began + p_most THEN
+    IF t NOT BETWEEN v_began AND v_began + p_long THEN
       LEAVE again;
     END IF;
     SELECT COUNT(*) INTO v_ahead FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket < w_ticket;
-    DO SLEEP(p_pause * (1 + v_ahead) / 1000000);
+    SET v_pause = LEAST(GREATEST((t - l_since) DIV 50, p_least), p_most);
+    DO SLEEP(v_pause * (1 + v_ahead) / 1000000);
   END LOOP;
   CALL fencelock_tell('queued', p_space, p_name, t, COALESCE(w_ticket, 0));
 END
