@@ -5,10 +5,11 @@
 mod common;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
-use fencelock_core::ErrorKind;
+use fencelock_core::{ErrorKind, Token};
 use fencelock_mysql::MysqlEngine;
 use fencelock_testkit::MariaDb;
 use std::{
+    collections::HashMap,
     io::{Read, Write},
     net::TcpStream,
     sync::{
@@ -129,6 +130,44 @@ async fn a_storm() {
     }
     println!("{many} in 3 s");
     assert_eq!(counted(&server, "Innodb_deadlocks"), 0);
+}
+/// Rows are forgotten all the time while others take their locks: no error reaches anybody, nothing deadlocks, nothing that is held goes, and
+/// tokens rise (SAFETY T1). (Red: a row is forgotten without its lock.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clean_up_beside_traffic() {
+    let server = Arc::new(MariaDb::start());
+    let until = Instant::now() + 3 * SEC;
+    let last = Arc::new(Mutex::new(HashMap::<String, Token>::new()));
+    let mut all = Vec::new();
+    for n in 0..8_u32 {
+        let (client, last) = (client(&server.url()).await, last.clone());
+        all.push(tokio::spawn(async move {
+            let mut many = 0;
+            while Instant::now() < until {
+                let name = format!("c{}", (n + many) % 4);
+                let guard = client.mutex(&name).lock().await.unwrap();
+                let before = last.lock().unwrap().insert(name, guard.token());
+                assert!(before < Some(guard.token()), "{before:?}, then {:?}", guard.token());
+                guard.release().await.unwrap();
+                tokio::time::sleep(MS).await;
+                many += 1;
+            }
+        }));
+    }
+    let cleaner = server.clone();
+    let gone = tokio::task::spawn_blocking(move || {
+        let (mut session, mut gone) = (Session::new(&cleaner), 0);
+        while Instant::now() < until {
+            gone += session.ask("CALL fencelock_clean(0)").trim().parse::<u32>().unwrap();
+        }
+        gone
+    });
+    for one in all {
+        one.await.unwrap();
+    }
+    let gone = gone.await.unwrap();
+    println!("forgotten {gone} times");
+    assert!(gone > 10 && counted(&server, "Innodb_deadlocks") == 0, "{gone}");
 }
 /// The tables are made by whoever may; the others need rights on them and no more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
