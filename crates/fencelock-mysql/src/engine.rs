@@ -52,6 +52,13 @@ pub struct MysqlEngine {
 impl MysqlEngine {
     /// Connects, and makes the tables where they are missing.
     ///
+    /// ```no_run
+    /// # async fn example() -> fencelock_core::Result<()> {
+    /// use fencelock_mysql::{Config, MysqlEngine};
+    /// let engine = MysqlEngine::connect(Config::new(vec![("db1".into(), 3306)], "app", "shop")).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// `Unreachable` within 5 s, `PermissionDenied`, `InvalidConfig`.
     ///
@@ -109,6 +116,13 @@ impl MysqlEngine {
         Ok(Self { info, retention: config.retention, shared, orders, inbox: Mutex::new(inbox) })
     }
     /// As [`connect`](Self::connect), by a `mysql:` or `mariadb:` URL.
+    ///
+    /// ```no_run
+    /// # async fn example() -> fencelock_core::Result<()> {
+    /// use fencelock_mysql::MysqlEngine;
+    /// let engine = MysqlEngine::from_url("mysql://app:secret@db1,db2/shop?ttl=10s").await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// As there, and `InvalidConfig` for the URL.
