@@ -70,7 +70,7 @@ async fn sweep(shared: Arc<Shared>, name: Name, hold: HoldId, until: Moment) {
 }
 /// In small parts, so that nobody waits for it.
 async fn clean(shared: Arc<Shared>, retention: Duration) {
-    const PART: i64 = 1_000;
+    const PART: i64 = 200;
     let call = Call::new("clean").number(micros(retention)).end();
     loop {
         let Ok(conn) = shared.link.here().await else { return };

@@ -7,11 +7,12 @@ use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{ErrorKind, Token};
 use fencelock_mysql::MysqlEngine;
-use fencelock_testkit::MariaDb;
+use fencelock_testkit::{MariaDb, Pki};
 use std::{
     collections::HashMap,
     io::{Read, Write},
     net::TcpStream,
+    os::unix::fs::PermissionsExt,
     sync::{
         Arc, Mutex,
         atomic::{AtomicU32, Ordering::SeqCst},
@@ -228,6 +229,26 @@ async fn what_cannot_be_used() {
     server.kill();
     let error = MysqlEngine::from_url(&server.url()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+}
+/// Encrypted, and whoever is spoken to is known. (Red: what is not known is trusted.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls() {
+    let pki = Pki::new(&["127.0.0.1"]);
+    let path = |name: &str| pki.file(name).display().to_string();
+    // The server reads them as somebody else.
+    for name in ["", "ours.server.crt", "ours.server.key"] {
+        let mode = if name.is_empty() { 0o755 } else { 0o644 };
+        std::fs::set_permissions(pki.file(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let (cert, key) =
+        (format!("--ssl-cert={}", path("ours.server.crt")), format!("--ssl-key={}", path("ours.server.key")));
+    let server = MariaDb::with(&[&cert, &key]);
+    let url = format!("{}?ssl-mode=verify-identity&ca={}", server.url(), path("ours.ca"));
+    client(&url).await.mutex("x").lock().await.unwrap().release().await.unwrap();
+    assert!(counted(&server, "Ssl_accepts") > 0);
+    // Nobody here has signed it.
+    let error = MysqlEngine::from_url(&(server.url() + "?ssl-mode=required")).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("UnknownIssuer"), "{error}");
 }
 /// With a binary log of rows it works as without.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
