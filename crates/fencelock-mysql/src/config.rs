@@ -38,6 +38,12 @@ pub struct Config {
     pub retention: Duration,
 }
 /// Files in PEM.
+///
+/// ```
+/// use fencelock_mysql::Config;
+/// let config = Config::from_url("mysql://app@db1/shop?ssl-mode=verify-identity&ca=/etc/db.pem").unwrap();
+/// assert_eq!(config.tls.unwrap().ca.unwrap().to_str(), Some("/etc/db.pem"));
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
     /// Who signed the servers' certificates; `None`: somebody whom this machine trusts.

@@ -52,6 +52,13 @@ pub struct MysqlEngine {
 impl MysqlEngine {
     /// Connects, and makes the tables where they are missing.
     ///
+    /// ```no_run
+    /// # async fn example() -> fencelock_core::Result<()> {
+    /// use fencelock_mysql::{Config, MysqlEngine};
+    /// let engine = MysqlEngine::connect(Config::new(vec![("db1".into(), 3306)], "app", "shop")).await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// `Unreachable` within 5 s, `PermissionDenied`, `InvalidConfig`.
     ///
@@ -110,6 +117,13 @@ impl MysqlEngine {
     }
     /// As [`connect`](Self::connect), by a `mysql:` or `mariadb:` URL.
     ///
+    /// ```no_run
+    /// # async fn example() -> fencelock_core::Result<()> {
+    /// use fencelock_mysql::MysqlEngine;
+    /// let engine = MysqlEngine::from_url("mysql://app:secret@db1,db2/shop?ttl=10s").await?;
+    /// # Ok(()) }
+    /// ```
+    ///
     /// # Errors
     /// As there, and `InvalidConfig` for the URL.
     ///
@@ -143,7 +157,11 @@ impl MysqlEngine {
         let call = call.id(request.hold()).text(claim.kind().as_str()).text(letter(claim));
         let call = call.number(claim.take().max(1)).number(claim.capacity().unwrap_or(0));
         let call = call.number(micros(request.ttl())).number(not_after).number(request.floor().map_or(0, Token::get));
-        let call = call.flag(request.wait()).id(self.shared.client).text(&self.shared.identity(request.note()));
+        let call = call
+            .flag(request.wait())
+            .id(self.shared.client)
+            .or_null(self.shared.pulse())
+            .text(&self.shared.identity(request.note()));
         self.link().run(conn, Lane::Calls, PATIENCE, &call.end()).await
     }
     fn granted(&self, request: &Request, number: i64, sent_at: Moment, now: i64) -> Result<Outcome> {

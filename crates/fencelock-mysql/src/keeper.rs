@@ -1,8 +1,8 @@
-//! The engine's own background: it waits in queues, and cleans up.
+//! The engine's own background: it waits in queues, shows that it lives, and cleans up.
 use crate::{
     link::{Lane, PATIENCE},
     shared::{Expected, Shared, micros},
-    turns::{Turned, wait},
+    turns::{Turned, pulse, wait},
     wire::{call::Call, reply::column},
 };
 use fencelock_core::{BootClock, Busy, Clock, HoldId, Moment, Name, Request};
@@ -24,13 +24,20 @@ const CLEAN: Duration = Duration::from_secs(3_600);
 
 /// Never returns.
 pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceiver<Order>, retention: Duration) {
-    let mut tasks = JoinSet::new();
+    // Whoever showed that we live was a task of the run before.
+    if shared.pulse().is_some() {
+        shared.set_pulse(None);
+    }
+    let (mut tasks, mut pulses) = (JoinSet::new(), JoinSet::new());
     let mut clean_up = interval(CLEAN.min(retention));
     clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             order = inbox.recv() => match order {
                 Some(Order::Wait { request, expected, busy, rest, reply }) => {
+                    if pulses.is_empty() {
+                        pulses.spawn(pulse(shared.clone()));
+                    }
                     tasks.spawn(wait(shared.clone(), request, expected, busy, rest, reply));
                 }
                 Some(Order::Sweep { name, hold, until }) => {
@@ -39,6 +46,11 @@ pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceive
                 None => return std::future::pending().await,
             },
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
+            Some(_) = pulses.join_next(), if !pulses.is_empty() => {
+                if shared.somebody_waits() {
+                    pulses.spawn(pulse(shared.clone()));
+                }
+            }
             _ = clean_up.tick() => {
                 tasks.spawn(clean(shared.clone(), retention));
             }
@@ -58,7 +70,7 @@ async fn sweep(shared: Arc<Shared>, name: Name, hold: HoldId, until: Moment) {
 }
 /// In small parts, so that nobody waits for it.
 async fn clean(shared: Arc<Shared>, retention: Duration) {
-    const PART: i64 = 1_000;
+    const PART: i64 = 200;
     let call = Call::new("clean").number(micros(retention)).end();
     loop {
         let Ok(conn) = shared.link.here().await else { return };

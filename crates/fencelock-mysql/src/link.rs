@@ -11,7 +11,7 @@ use crate::{
         schema,
     },
 };
-use fencelock_core::{BootClock, Clock, Connection, Connections, EngineId, Error, Moment, Result, ServerTime};
+use fencelock_core::{BootClock, Clock, Connection, Connections, EngineId, Error, HoldId, Moment, Result, ServerTime};
 use mysql_async::{Conn as Session, Opts, OptsBuilder, Row, prelude::Queryable};
 use std::{
     future::{Future, pending},
@@ -43,7 +43,7 @@ const IDLE: Duration = Duration::from_secs(30);
 /// What each session begins with. A pooler may give us one that began otherwise: what matters is said again in each procedure.
 const BEGIN: &str = "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
                      autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = 28800";
-const LOOK: &str = "SELECT SLEEP(0.001), SYSDATE(6) > NOW(6), @@global.read_only OR @@global.innodb_read_only, VERSION(), \
+const LOOK: &str = "SELECT SLEEP(0.001), SYSDATE(6) > NOW(6), CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only, VERSION(), \
                     @@global.log_bin, @@session.binlog_format";
 
 pub(crate) type Conn = Connection<Arc<Wire>>;
@@ -87,10 +87,12 @@ impl Wire {
         answer
     }
 }
+/// Gives its session back.
+type Asked = Pin<Box<dyn Future<Output = (Session, Answer)> + Send>>;
 /// A question on its way.
 struct Exchange {
     wire: Arc<Wire>,
-    asked: Option<Pin<Box<dyn Future<Output = (Session, Answer)> + Send>>>,
+    asked: Option<Asked>,
     permit: Option<OwnedSemaphorePermit>,
     since: Moment,
 }
@@ -316,6 +318,28 @@ impl Link {
         fault.tell(operation, &self.endpoint)
     }
 
+    /// A session that has the named lock of this client for as long as it lives, and its number. `None`: none can show that here, since
+    /// named locks belong to one node of a cluster, or something between us and the server gives our sessions other numbers.
+    pub(crate) async fn pulse(&self, client: HoldId) -> Result<Option<(Pulse, i64)>, Fault> {
+        let conn = self.here().await?;
+        let name = format!("CONCAT('fencelock.', HEX(X'{client}'))");
+        let mut session = timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached))?;
+        let work = async {
+            let cluster: Option<Row> = session.query_first("SHOW VARIABLES LIKE 'wsrep_on'").await?;
+            let row = session.query_first(format!("SELECT GET_LOCK({name}, 1), CONNECTION_ID()")).await?;
+            Ok::<(Option<Row>, Option<Row>), mysql_async::Error>((cluster, row))
+        };
+        let (cluster, row) = within(PATIENCE, work).await.ok_or(Fault::Unanswered)?.map_err(Fault::of)?;
+        if cluster.is_some_and(|row| column(&row, 1) == Some("ON")) {
+            return Ok(None);
+        }
+        let row = row.filter(|row| column(row, 0) == Some("1"));
+        let Some(id) = row.and_then(|row| column(&row, 1)?.parse::<i64>().ok()) else { return Ok(None) };
+        // As the others see it.
+        let seen = self.rows(&conn, Lane::Calls, PATIENCE, &format!("SELECT IS_USED_LOCK({name})")).await?;
+        let is_seen = seen.first().and_then(|row| column(row, 0)).is_some_and(|seen| seen.parse() == Ok(id));
+        Ok(is_seen.then_some((Pulse(session), id)))
+    }
     /// Finds the tables, or makes them; the store's identity.
     pub(crate) async fn set_up(&self) -> Result<u128, Fault> {
         let sent = BootClock.now();
@@ -372,6 +396,13 @@ impl Link {
             session.query_drop(format!("DO RELEASE_LOCK({turn})")).await
         };
         within(8 * CONNECT_TIMEOUT, work).await.ok_or(Fault::Unanswered)?.map_err(Fault::of)
+    }
+}
+/// Shows that its client lives.
+pub(crate) struct Pulse(Session);
+impl Pulse {
+    pub(crate) async fn is_there(&mut self) -> bool {
+        matches!(within(PATIENCE, self.0.ping()).await, Some(Ok(())))
     }
 }
 async fn ask(session: &mut Session, call: String) -> Answer {

@@ -10,7 +10,10 @@ use crate::{
 use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering::Relaxed},
+    },
     time::Duration,
 };
 use tokio::{sync::Notify, time::sleep};
@@ -27,6 +30,8 @@ pub(crate) struct Shared {
     /// Host and process, and a blank.
     here: String,
     waits: Mutex<Waits>,
+    /// The session that shows that we live; 0: none; -1: none yet.
+    pulse: AtomicI64,
     /// A command of its attempt broke off and may arrive until then.
     haunted: Mutex<HashMap<HoldId, Moment>>,
 }
@@ -61,7 +66,15 @@ impl Shared {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() || c == '\0' { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
-        Self { link, space, client, here: format!("{host} {pid} "), waits: Mutex::default(), haunted: Mutex::default() }
+        Self {
+            link,
+            space,
+            client,
+            here: format!("{host} {pid} "),
+            waits: Mutex::default(),
+            pulse: AtomicI64::new(-1),
+            haunted: Mutex::default(),
+        }
     }
     fn waits(&self) -> MutexGuard<'_, Waits> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
@@ -93,28 +106,49 @@ impl Shared {
     pub(crate) fn freed(&self, name: &Name) {
         self.waits().places.values().filter(|place| place.name == *name).for_each(|place| place.wake.notify_one());
     }
+    pub(crate) fn somebody_waits(&self) -> bool {
+        !self.waits().places.is_empty()
+    }
+    pub(crate) fn pulse(&self) -> Option<i64> {
+        Some(self.pulse.load(Relaxed)).filter(|id| *id >= 0)
+    }
+    /// Those who wait say so at once.
+    pub(crate) fn set_pulse(&self, id: Option<i64>) {
+        if self.pulse.swap(id.unwrap_or(0), Relaxed) != id.unwrap_or(0) {
+            self.waits().places.values().for_each(|place| place.wake.notify_one());
+        }
+    }
+
     /// A queued attempt's look.
     pub(crate) async fn refresh(&self, request: &Request) -> Result<(Reply, Moment), Fault> {
         let conn = self.link.here().await?;
         let call = Call::new("refresh").text(&self.space).text(request.name().as_str());
-        let call = call.id(request.hold()).number(micros(request.ttl())).id(self.client).end();
+        let call = call.id(request.hold()).number(micros(request.ttl())).id(self.client).or_null(self.pulse()).end();
         let sent_at = BootClock.now();
         Ok((self.link.run(&conn, Lane::Calls, PATIENCE, &call).await?, sent_at))
     }
-    /// A queued attempt's look that goes on at the server, for so long and with so much in between. `None`: there is no room for it.
+    /// A queued attempt's look that goes on at the server, for so long, with no less and no more than that in between. `None`: there is
+    /// no room for it.
     pub(crate) async fn watch(
         &self,
         request: &Request,
-        most: Duration,
-        pause: Duration,
+        long: Duration,
+        pause: [Duration; 2],
     ) -> Result<Option<Reply>, Fault> {
         let conn = self.link.here().await?;
         if !self.link.may_watch(&conn) {
             return Ok(None);
         }
         let call = Call::new("watch").text(&self.space).text(request.name().as_str()).id(request.hold());
-        let call = call.id(self.client).number(micros(most)).number(micros(pause)).end();
-        self.link.run(&conn, Lane::Watches, PATIENCE, &call).await.map(Some)
+        let call = call
+            .id(self.client)
+            .or_null(self.pulse())
+            .number(micros(long))
+            .number(micros(pause[0]))
+            .number(micros(pause[1]))
+            .end();
+        // Long enough that nobody wakes up in between to see how long it has been.
+        self.link.run(&conn, Lane::Watches, 3 * PATIENCE, &call).await.map(Some)
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {

@@ -15,10 +15,9 @@ use tokio::{sync::oneshot, time::sleep};
 
 /// Nothing tells that a turn has come. Those who are near it have the server look for them, in one call of so long ...
 const WATCH: Duration = Duration::from_millis(900);
-/// ... with so much in between for the first, and so much when he has been that for longer than [`EAGER`]; the next ones not so often.
-const BETWEEN: Duration = Duration::from_millis(4);
-const BETWEEN_LATER: Duration = Duration::from_millis(25);
-const NEAR: u32 = 2;
+/// ... with so much in between, at least and at most; those behind the first not so often.
+const BETWEEN: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
+const NEAR: u32 = 7;
 /// Where there is no room for that the first looks so often by himself; everybody else looks when his turn may be near, but at least and
 /// at most this often.
 const FIRST: u64 = 40;
@@ -26,6 +25,8 @@ const FIRST_LATER: u64 = 250;
 const EAGER: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(20);
 const LOOK: u64 = 1_000;
+/// So often it is looked whether our pulse can be felt.
+const PULSE: Duration = Duration::from_secs(3);
 /// Those who wait for a lease to end look one after the other.
 const APART: Duration = Duration::from_millis(60);
 
@@ -56,11 +57,9 @@ pub(crate) async fn wait(
     // It goes on while this one looks by himself.
     let (mut watch, mut may_watch) = (None::<Watch>, true);
     let end = loop {
-        if watch.is_none() && may_watch {
-            watch = pace.watch(BootClock.now(), busy.ahead).map(|pause| {
-                let (shared, request) = (shared.clone(), request.clone());
-                Box::pin(async move { shared.watch(&request, WATCH, pause).await }) as Watch
-            });
+        if watch.is_none() && may_watch && busy.ahead.unwrap_or(0) <= NEAR {
+            let (shared, request) = (shared.clone(), request.clone());
+            watch = Some(Box::pin(async move { shared.watch(&request, WATCH, BETWEEN).await }));
         }
         let alone = watch.is_none();
         let watching = async {
@@ -172,24 +171,34 @@ impl Pace {
                 }
                 (self.ahead, self.changed) = (ahead, now);
             }
-            // Nobody has gone for longer than that: they take longer.
+            // Nobody has gone for longer than that: they take longer. A quarter of what it may take: those who overslept would be
+            // what the others see as slow, and would sleep longer still.
             let each = self.each.max(self.changed.until(now));
             let most = Duration::from_millis(fastrand::u64(LOOK..LOOK * 5 / 4));
-            (each * ahead.min(100) * 3 / 4).clamp(SOON, most)
+            (each * ahead.saturating_sub(NEAR / 2).clamp(1, 100) / 4).clamp(SOON, most)
         };
         rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
-    }
-    /// How often the server shall look for one who is near.
-    fn watch(&self, now: Moment, ahead: Option<u32>) -> Option<Duration> {
-        let ahead = ahead.unwrap_or(0);
-        let eager = self.first.is_none_or(|first| first.until(now) < EAGER);
-        (ahead <= NEAR).then_some(if eager { BETWEEN } else { BETWEEN_LATER } * (1 + ahead))
     }
 }
 /// Until the next try, after a row was locked so many times (SAFETY E2): mostly by another one's short statement.
 pub(crate) fn after_locked(times: u32) -> Duration {
     let most = 2_000_u64 << times.min(6);
     Duration::from_micros(fastrand::u64(most / 2..most).min(100_000))
+}
+
+/// Shows that this client lives while anybody of it waits: one whose process is gone is passed at once. Without it those who wait for it to
+/// speak again wait for three seconds.
+pub(crate) async fn pulse(shared: Arc<Shared>) {
+    if let Ok(Some((mut pulse, id))) = shared.link.pulse(shared.client).await {
+        shared.set_pulse(Some(id));
+        let mut idle = 0;
+        while idle < 3 && pulse.is_there().await {
+            sleep(PULSE).await;
+            idle = if shared.somebody_waits() { 0 } else { idle + 1 };
+        }
+        shared.set_pulse(None);
+    }
+    sleep(PULSE).await;
 }
 
 #[cfg(test)]
@@ -215,8 +224,8 @@ mod tests {
         assert!((110..=135).contains(&first), "{first}");
         let later = looks(25, |_| 0) - first;
         assert!((70..=110).contains(&later), "{later}");
-        let other = looks(20, |_| 3);
-        assert!(other <= 24, "{other}");
+        let other = looks(20, |_| 9);
+        assert!(other <= 32, "{other}");
     }
     #[test]
     fn whoever_comes_nearer_looks_when_it_may_be_his_turn() {
@@ -228,7 +237,7 @@ mod tests {
             now = now + pace.nap(now, Some(gone(began.until(now))), None);
             many += 1;
         }
-        assert!(began.until(now) < 2_200 * MS && many < 20, "{many} looks, {:?}", began.until(now));
+        assert!(began.until(now) < 2_200 * MS && many < 32, "{many} looks, {:?}", began.until(now));
     }
     #[test]
     fn a_lease_that_ends_is_looked_for() {

@@ -200,7 +200,7 @@ END
 -- time, for all who share the tables; nobody waits for it, and it waits for nobody. How many have gone.
 CREATE PROCEDURE fencelock_clean(IN p_retention BIGINT) SQL SECURITY INVOKER
 cleaning: BEGIN
-  DECLARE t, v_fence, v_ticket, v_top, v_turn BIGINT;
+  DECLARE t, v_fence, v_ticket, v_top, v_turn, v_floor BIGINT;
   DECLARE v_gone INT DEFAULT 0;
   DECLARE v_space, v_name VARBINARY(512);
   DECLARE v_id BINARY(16);
@@ -216,7 +216,7 @@ cleaning: BEGIN
         AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = l.space AND h.name = l.name)
         AND NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = l.space AND q.name = l.name)
         AND NOT EXISTS (SELECT 1 FROM fencelock_cell v WHERE v.space = l.space AND v.name = l.name AND v.value IS NOT NULL)
-      LIMIT 1000;
+      LIMIT 200;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_over = TRUE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -289,6 +289,10 @@ cleaning: BEGIN
     IF v_over THEN
       LEAVE each_lock;
     END IF;
+    -- First what whoever makes a row reads first: so neither waits for the other with what the other one wants.
+    IF v_floor IS NULL THEN
+      SELECT m.floor INTO v_floor FROM fencelock_meta m WHERE m.one = 1 FOR UPDATE;
+    END IF;
     SET v_mine = FALSE;
     -- Under its lock: nobody uses it, and nobody can begin to.
     SELECT TRUE, l.fence INTO v_mine, v_fence FROM fencelock_lock l
@@ -307,7 +311,7 @@ cleaning: BEGIN
     SET v_over = FALSE;
   END LOOP;
   CLOSE idle;
-  -- In the same transaction, and last: whoever makes a row reads it.
+  -- In the same transaction: whoever makes a row reads it.
   IF v_gone > 0 THEN
     UPDATE fencelock_meta SET floor = GREATEST(floor, v_top) WHERE one = 1;
   END IF;

@@ -1,15 +1,20 @@
 -- The life of a hold. What is answered is answered after the COMMIT: a client that does not read on keeps no row (SAFETY E7).
 
--- A client that waits lives for three seconds more. Mostly it has said so lately: those who come together do not wait for one row.
-CREATE PROCEDURE fencelock_beat(IN p_client BINARY(16), IN t BIGINT) SQL SECURITY INVOKER
+-- A client that waits lives for three seconds more. Mostly it has said so lately: those who come together do not wait for one row. `pulse`:
+-- the session that has the named lock of this client for as long as its process lives; 0: none has; NULL: as it was (what was sent before
+-- there was one may arrive after it).
+CREATE PROCEDURE fencelock_beat(IN p_client BINARY(16), IN p_pulse BIGINT, IN t BIGINT) SQL SECURITY INVOKER
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = p_client AND c.ends > t + 2000000 AND c.ends < t + 10000000) THEN
-    INSERT INTO fencelock_client (client, ends) VALUES (p_client, t + 3000000) ON DUPLICATE KEY UPDATE ends = t + 3000000;
+  IF NOT EXISTS (SELECT 1 FROM fencelock_client c
+    WHERE c.client = p_client AND c.ends > t + 2000000 AND c.ends < t + 10000000 AND c.pulse = COALESCE(p_pulse, c.pulse))
+  THEN
+    INSERT INTO fencelock_client (client, ends, pulse) VALUES (p_client, t + 3000000, COALESCE(p_pulse, 0))
+      ON DUPLICATE KEY UPDATE ends = t + 3000000, pulse = COALESCE(p_pulse, pulse);
   END IF;
 END
 //
 -- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
-CREATE PROCEDURE fencelock_acquire(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_wait BOOLEAN, IN p_client BINARY(16), IN p_who BLOB)
+CREATE PROCEDURE fencelock_acquire(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_wait BOOLEAN, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_who BLOB)
 SQL SECURITY INVOKER
 acquiring: BEGIN
   DECLARE l_found BOOLEAN DEFAULT FALSE;
@@ -89,7 +94,7 @@ acquiring: BEGIN
     UPDATE fencelock_lock SET kind = p_kind, size = NULLIF(p_size, 0), hold = NULL WHERE space = p_space AND name = p_name;
   END IF;
   IF v_ticket IS NULL THEN
-    CALL fencelock_beat(p_client, t);
+    CALL fencelock_beat(p_client, p_pulse, t);
     SELECT COALESCE(MAX(q.ticket), 0) + 1 INTO v_ticket FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name;
     INSERT INTO fencelock_waiter (space, name, ticket, hold, claim, take, ttl, floor, client, since, who)
       VALUES (p_space, p_name, v_ticket, p_hold, p_claim, p_take, p_ttl, p_floor, p_client, t, p_who);
@@ -109,29 +114,31 @@ BEGIN
   END CASE;
 END
 //
--- Looks again and again until this waiter's turn has come, or for so long (µs), with so much in between. It locks nothing, and grants
--- nothing: whoever asked may be gone (SAFETY A2). 'turn': ask for it.
-CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_most BIGINT, IN p_pause BIGINT)
+-- Looks again and again until this waiter's turn has come, or for so long (µs). In between is a fiftieth of the time for which the lock has
+-- been held, within these limits, for each who is not behind him. It locks nothing, and grants nothing: whoever asked may be gone (SAFETY
+-- A2). 'turn': ask for it.
+CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_pulse BIGINT, IN p_long BIGINT, IN p_least BIGINT, IN p_most BIGINT)
 SQL SECURITY INVOKER
 watching: BEGIN
   DECLARE v_fits BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE w_claim VARBINARY(1);
-  DECLARE l_size, l_ends, t, v_began, w_ticket, w_take BIGINT;
+  DECLARE l_size, l_ends, l_since, t, v_began, v_ahead, v_pause, w_ticket, w_take BIGINT;
   CALL fencelock_ready();
   SET v_began = {now};
-  CALL fencelock_beat(p_client, v_began);
+  CALL fencelock_beat(p_client, p_pulse, v_began);
+  SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
+    FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
   again: LOOP
     SET t = {now}, l_hold = NULL;
-    SELECT l.kind, l.size, l.hold, l.ends INTO l_kind, l_size, l_hold, l_ends
+    SELECT l.kind, l.size, l.hold, l.ends, l.since INTO l_kind, l_size, l_hold, l_ends, l_since
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
     IF l_hold IS NULL OR l_ends <= t THEN
-      SET w_ticket = NULL;
-      SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
-        FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
-      SET v_fits = TRUE;
-      IF w_ticket IS NOT NULL THEN
+      SET l_since = v_began;
+      SET v_fits = w_ticket IS NULL
+        OR NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket = w_ticket);
+      IF NOT v_fits THEN
         CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
       END IF;
       IF v_fits THEN
@@ -139,18 +146,19 @@ watching: BEGIN
         LEAVE watching;
       END IF;
     END IF;
-    IF t NOT BETWEEN v_began AND v_began + p_most THEN
+    IF t NOT BETWEEN v_began AND v_began + p_long THEN
       LEAVE again;
     END IF;
-    DO SLEEP(p_pause / 1000000);
+    SELECT COUNT(*) INTO v_ahead FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket < w_ticket;
+    SET v_pause = LEAST(GREATEST((t - l_since) DIV 50, p_least), p_most);
+    DO SLEEP(v_pause * (1 + v_ahead) / 1000000);
   END LOOP;
-  SELECT q.ticket INTO w_ticket FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
   CALL fencelock_tell('queued', p_space, p_name, t, COALESCE(w_ticket, 0));
 END
 //
 -- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and while it has to wait it locks nothing and writes nothing but
 -- that its client lives.
-CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_client BINARY(16))
+CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_client BINARY(16), IN p_pulse BIGINT)
 SQL SECURITY INVOKER
 looking: BEGIN
   DECLARE l_found, v_fits BOOLEAN DEFAULT FALSE;
@@ -173,7 +181,7 @@ looking: BEGIN
   IF w_ticket IS NOT NULL AND (l_hold IS NULL OR l_ends <= t + l_ttl) THEN
     CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
     IF NOT v_fits THEN
-      CALL fencelock_beat(p_client, t);
+      CALL fencelock_beat(p_client, p_pulse, t);
       CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
       LEAVE looking;
     END IF;

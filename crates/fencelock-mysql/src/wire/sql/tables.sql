@@ -53,7 +53,8 @@ CREATE TABLE IF NOT EXISTS fencelock_waiter (
 //
 CREATE TABLE IF NOT EXISTS fencelock_client (
   client BINARY(16) NOT NULL PRIMARY KEY,
-  ends BIGINT NOT NULL
+  ends BIGINT NOT NULL,
+  pulse BIGINT NOT NULL
 ) ENGINE=InnoDB
 //
 CREATE TABLE IF NOT EXISTS fencelock_cell (
