@@ -147,7 +147,7 @@ impl Need {
             Self::TtlPerHold => (can.ttl_per_hold, "one ttl for all holds of a session"),
             Self::WakeUps => (
                 fixture.wake_ups().is_some(),
-                "its wake-ups are lost with a connection alone: no_wake_up_is_lost_while_connections_are_cut of its own tests",
+                "its wake-ups are not lost but with a connection, if at all: the engine's own tests cut those",
             ),
         };
         (!has).then_some(why)

@@ -88,10 +88,11 @@ BEGIN
   END IF;
   -- Mostly it has said so lately: those who come together do not wait for one row.
   IF NOT EXISTS (SELECT FROM {s}.fencelock_client c
-    WHERE c.client = p_client AND {s}.fencelock_hears(c.until, t + interval '1 second') AND c.pid IS NOT DISTINCT FROM p_pid)
+    WHERE c.client = p_client AND {s}.fencelock_hears(c.until, t + interval '1 second') AND (p_pid IS NULL OR c.pid = p_pid))
   THEN
-    INSERT INTO {s}.fencelock_client VALUES (p_client, t + interval '3 seconds', p_pid)
-      ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = excluded.pid;
+    -- Whoever was asked before it was known who listens does not take that back.
+    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, t + interval '3 seconds', p_pid)
+      ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = coalesce(excluded.pid, c.pid);
   END IF;
   INSERT INTO {s}.fencelock_waiter (space, name, hold, claim, take, ttl, floor, client, since, who)
     VALUES (p_space, p_name, p_hold, p_claim, p_take, p_ttl, p_floor, p_client, t, p_who)
