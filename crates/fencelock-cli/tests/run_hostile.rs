@@ -62,7 +62,7 @@ fn what_is_no_text_is_refused_by_name() {
     }
     let (code, _, err) = finish(place.run(&[], "touch ran").env("FENCELOCK_URL", odd));
     assert_eq!((code, err.as_str()), (78, "fencelock: FENCELOCK_URL is not UTF-8\n"));
-    for url in ["garbage \x1b[31m", ":", "sqlite", "sqlite:%zz", "sqlite::memory:", "mysql://u:p@h/d", "://"] {
+    for url in ["garbage \x1b[31m", ":", "sqlite", "sqlite:%zz", "sqlite::memory:", "mongodb://u:p@h/d", "://"] {
         let (code, _, err) = finish(place.run(&[], "touch ran").env("FENCELOCK_URL", url));
         assert_eq!(code, 78, "{url:?}: {err}");
         assert!(err.starts_with("fencelock: ") && !err.contains('\x1b') && !err.contains("u:p@"), "{err:?}");

@@ -388,7 +388,7 @@ impl Link {
         let conn = self.here().await?;
         let other = self.rows(&conn, PATIENCE, "SELECT pg_backend_pid()").await?;
         let other: Option<i64> = other.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
-        if other == Some(ears.pid) || !ears.are_ours(channel).await? {
+        if other == Some(ears.pid) || ears.are_ours(channel, "").await?.is_none() {
             let _ = within(STILL_THERE, ears.client.simple_query(&format!("UNLISTEN {}", identifier(channel)))).await;
             return Ok(None);
         }
@@ -405,16 +405,18 @@ pub(crate) struct Ears {
 }
 impl Ears {
     /// The server is there, takes writes, and it is the same process of it that listens: a connection on which nothing is ever asked may
-    /// lead nowhere any more.
-    pub(crate) async fn are_ours(&self, channel: &str) -> Result<bool, Fault> {
+    /// lead nowhere any more. `first`: what is asked with it, and answered.
+    pub(crate) async fn are_ours(&self, channel: &str, first: &str) -> Result<Option<Vec<SimpleQueryRow>>, Fault> {
         let ask = format!(
-            "SELECT pg_backend_pid(), EXISTS (SELECT FROM pg_listening_channels() c WHERE c = {}) AND NOT pg_is_in_recovery()",
+            "{first}SELECT pg_backend_pid() AS pid, EXISTS (SELECT FROM pg_listening_channels() c WHERE c = {}) \
+             AND NOT pg_is_in_recovery() AS listens",
             literal(channel)
         );
         let answer = within(PATIENCE, self.client.simple_query(&ask)).await.ok_or(Fault::Unanswered)?;
-        let said = rows(answer.map_err(Fault::of)?);
-        let row = said.first().ok_or(Fault::Answer)?;
-        Ok(row.get(0).and_then(|pid| pid.parse().ok()) == Some(self.pid) && row.get(1) == Some("t"))
+        let mut said = rows(answer.map_err(Fault::of)?);
+        let row = said.pop().ok_or(Fault::Answer)?;
+        let is = |name, value: &str| row.try_get(name).ok().flatten() == Some(value);
+        Ok((is("pid", &self.pid.to_string()) && is("listens", "t")).then_some(said))
     }
 }
 pub(crate) fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {

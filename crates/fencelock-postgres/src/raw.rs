@@ -85,7 +85,7 @@ impl Raw {
             let call = call.id(hold).number(micros(TTL)).end();
             match self.shared.link.run(&self.conn, PATIENCE, &call).await.map_err(told)? {
                 Reply::Done { number, .. } => return Ok(RawHold { name: name.to_owned(), hold, token: number }),
-                Reply::Queued { .. } => self.shared.beat(PATIENCE).await.map_err(told)?,
+                Reply::Queued { .. } => drop(self.shared.beat(PATIENCE).await.map_err(told)?),
                 Reply::Locked => {}
                 _ => return Err(told(Fault::Answer)),
             }

@@ -47,6 +47,21 @@ pub(crate) struct Expected {
     hold: HoldId,
     pub(crate) wake: Arc<Notify>,
 }
+/// A sign of life, and who waited here before it was sent.
+pub(crate) struct Beat {
+    pub(crate) call: String,
+    here: HashSet<HoldId>,
+}
+impl Beat {
+    /// *Invariant:* an attempt is expected before its first command is sent, so whoever is found there and was not here before has gone.
+    pub(crate) fn left_behind(&self, rows: &[SimpleQueryRow]) -> Vec<(Name, HoldId)> {
+        let place = |row: &SimpleQueryRow| {
+            let hold: HoldId = row.try_get("hold").ok()??.replace('-', "").parse().ok()?;
+            Some((Name::new(row.try_get("name").ok()??).ok()?, hold)).filter(|_| !self.here.contains(&hold))
+        };
+        rows.iter().filter_map(place).collect()
+    }
+}
 impl Drop for Expected {
     fn drop(&mut self) {
         let mut waits = self.shared.waits();
@@ -127,11 +142,18 @@ impl Shared {
     pub(crate) fn set_ears(&self, pid: Option<i64>) {
         self.waits().ears = pid;
     }
-    /// Says that this client lives.
-    pub(crate) async fn beat(&self, limit: Duration) -> Result<(), Fault> {
-        let call = self.link.call("beat").id(self.client).or_null(self.ears()).end();
+    /// Says that this client lives, over a connection like any other's; places that nobody here waits in any more.
+    pub(crate) async fn beat(&self, limit: Duration) -> Result<Vec<(Name, HoldId)>, Fault> {
+        let beat = self.next_beat(self.ears());
         let conn = self.link.here().await?;
-        self.link.rows(&conn, limit, &call).await.map(drop)
+        let rows = self.link.rows(&conn, limit, &beat.call).await?;
+        Ok(beat.left_behind(&rows))
+    }
+    /// The next sign of life, by whom it is heard. Every third asks what this client waits for.
+    pub(crate) fn next_beat(&self, ears: Option<i64>) -> Beat {
+        let asks = self.beats.fetch_add(1, Relaxed).is_multiple_of(3);
+        let call = self.link.call("beat").id(self.client).or_null(ears).text(&self.space).flag(asks).end();
+        Beat { call, here: self.waits().places.keys().copied().collect() }
     }
     pub(crate) fn somebody_waits(&self) -> bool {
         !self.waits().places.is_empty()
@@ -158,22 +180,6 @@ impl Shared {
         }
         let (space, name) = names.split_at_checked(length.parse().ok()?)?;
         if space == self.space { Some((Name::new(name).ok()?, hold)) } else { None }
-    }
-    /// Places that nobody here waits in any more; asked with every third sign of life.
-    ///
-    /// *Invariant:* an attempt is expected before its first command is sent, so whoever is found there and was not here before has gone.
-    pub(crate) async fn left_behind(&self) -> Result<Vec<(Name, HoldId)>, Fault> {
-        if !self.beats.fetch_add(1, Relaxed).is_multiple_of(3) {
-            return Ok(Vec::new());
-        }
-        let here: HashSet<HoldId> = self.waits().places.keys().copied().collect();
-        let call = self.link.call("places").text(&self.space).id(self.client).end();
-        let rows = self.link.rows(&self.link.here().await?, PATIENCE, &call).await?;
-        let place = |row: &SimpleQueryRow| {
-            let hold: HoldId = row.get(1)?.replace('-', "").parse().ok()?;
-            Some((Name::new(row.get(0)?).ok()?, hold)).filter(|_| !here.contains(&hold))
-        };
-        Ok(rows.iter().filter_map(place).collect())
     }
     /// Ends a place in the queue, and no hold.
     pub(crate) async fn quit(&self, name: &Name, hold: HoldId) -> Result<(), Fault> {

@@ -22,8 +22,6 @@ const EAGER: Duration = Duration::from_secs(5);
 const BEAT: Duration = Duration::from_secs(1);
 /// Those who wait for a lease to end look one after the other.
 const APART: Duration = Duration::from_millis(60);
-/// Whether it is still listened is asked so often.
-const CHECK: Duration = Duration::from_secs(2);
 /// Behind a pooler of transactions nobody can listen. It may be gone some day.
 const SHARED: Duration = Duration::from_secs(60);
 /// Nobody waits any more: so long after, nobody listens.
@@ -161,40 +159,47 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
 }
 /// Until it breaks; true: until nobody waits any more.
 async fn hear(shared: &Arc<Shared>, ears: &mut Ears, channel: &str) -> bool {
-    let (mut rest, mut check) = (interval(REST), interval(CHECK));
+    let (mut rest, mut beats) = (interval(REST), interval(BEAT));
     rest.reset();
-    check.reset();
+    beats.reset();
     loop {
         tokio::select! {
             word = ears.heard.recv() => match word {
                 Some(word) => if let Some((name, hold)) = shared.heard(&word) {
                     // Nobody here waits for it any more: the next one is told (SAFETY G2).
-                    tokio::spawn(give_back(shared.clone(), name, hold));
+                    tokio::spawn(give_back(shared.clone(), vec![(name, hold)]));
                 },
                 None => return false,
             },
             _ = rest.tick() => if shared.may_rest() {
                 return true;
             },
-            // *Invariant:* whoever says that he listens does: his process at the server is what others take him to be alive by.
-            _ = check.tick() => if !matches!(ears.are_ours(channel).await, Ok(true)) {
-                return false;
+            // *Invariant:* whoever says that he listens says so where he does: his process at the server is what others take him to be
+            // alive by.
+            _ = beats.tick() => if shared.somebody_waits() {
+                let beat = shared.next_beat(Some(ears.pid));
+                match ears.are_ours(channel, &format!("{};", beat.call)).await {
+                    Ok(Some(rows)) => drop(tokio::spawn(give_back(shared.clone(), beat.left_behind(&rows)))),
+                    _ => return false,
+                }
             },
         }
     }
 }
-/// A place that nobody here waits in any more. What does not come through is found again.
-async fn give_back(shared: Arc<Shared>, name: Name, hold: HoldId) {
-    let _ = shared.quit(&name, hold).await;
+/// Places that nobody here waits in any more: those beside whom they were would keep them alive. What does not come through is found again.
+async fn give_back(shared: Arc<Shared>, places: Vec<(Name, HoldId)>) {
+    for (name, hold) in places {
+        let _ = shared.quit(&name, hold).await;
+    }
 }
 /// Says that this client lives, for as long as anybody of it waits: a client that does not is passed.
 pub(crate) async fn beat(shared: Arc<Shared>) {
     let began = BootClock.now();
-    // The next one follows soon.
-    let _ = shared.beat(BEAT).await;
-    // A place whose withdrawal did not come through would be kept alive by those who wait beside it.
-    for (name, hold) in shared.left_behind().await.unwrap_or_default() {
-        give_back(shared.clone(), name, hold).await;
+    // Whoever listens says so himself. The next one follows soon.
+    if shared.ears().is_none()
+        && let Ok(places) = shared.beat(BEAT).await
+    {
+        give_back(shared.clone(), places).await;
     }
     sleep(BEAT.saturating_sub(began.until(BootClock.now()))).await;
 }

@@ -273,17 +273,17 @@ BEGIN
 END
 $f$;
 
--- What this client waits for by what is written here.
-CREATE FUNCTION {s}.fencelock_places(p_space text, p_client uuid) RETURNS TABLE (name text, hold uuid) LANGUAGE sql STABLE AS $f$
-  SELECT q.name, q.hold FROM {s}.fencelock_waiter q WHERE q.client = p_client AND q.space = p_space
-$f$;
-
--- A client that waits lives for three seconds more. `pid`: of the process that listens for it; NULL: none does now.
-CREATE FUNCTION {s}.fencelock_beat(p_client uuid, p_pid integer) RETURNS void LANGUAGE plpgsql AS $f$
+-- A client that waits lives for three seconds more. `pid`: of the process that listens for it; NULL: none does now. Now and then it asks
+-- what it waits for by what is written here.
+CREATE FUNCTION {s}.fencelock_beat(p_client uuid, p_pid integer, p_space text, p_places boolean)
+RETURNS TABLE (name text, hold uuid) LANGUAGE plpgsql AS $f$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  INSERT INTO {s}.fencelock_client VALUES (p_client, clock_timestamp() + interval '3 seconds', p_pid)
+  INSERT INTO {s}.fencelock_client AS c VALUES (p_client, clock_timestamp() + interval '3 seconds', p_pid)
     ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = excluded.pid;
+  IF p_places THEN
+    RETURN QUERY SELECT q.name, q.hold FROM {s}.fencelock_waiter q WHERE q.client = p_client AND q.space = p_space;
+  END IF;
 END
 $f$;
 
