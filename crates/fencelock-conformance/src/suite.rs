@@ -7,6 +7,7 @@ use crate::{
 };
 use fencelock_core::{BootClock, Capabilities, Clock};
 use libtest_mimic::{Arguments, Failed, Trial};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::{
     cmp::Reverse,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
@@ -54,6 +55,9 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
     if let Some(code) = peer::worker(families) {
         return code;
     }
+    // Each client of each trial has connections, threads and timers.
+    let limits = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
     stalls::watch();
     let mut args = Arguments::from_args();
     let whole =

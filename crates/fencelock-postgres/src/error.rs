@@ -84,6 +84,10 @@ impl Fault {
     pub(crate) fn is_missing(&self) -> bool {
         self.is(&[SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME])
     }
+    /// Somebody keeps what this would have waited for.
+    pub(crate) fn is_locked(&self) -> bool {
+        self.is(&[SqlState::LOCK_NOT_AVAILABLE])
+    }
     /// Two have changed one thing, and one of them has to begin anew: nothing of it has happened.
     pub(crate) fn is_conflict(&self) -> bool {
         self.is(&[SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED])

@@ -23,10 +23,12 @@ use std::{
 use tokio::sync::{Notify, mpsc::UnboundedReceiver};
 use tokio_postgres::{Client, SimpleQueryRow};
 
-/// A waiter that is gone keeps its place no longer than that.
-const CHECK: &str = "SET client_connection_check_interval = '1s';";
+/// A waiter that is gone keeps its place no longer than that; and no limit of the role's ends a wait or a hold.
+const OWN: &str = "SET client_connection_check_interval = '1s'; SET statement_timeout = 0;";
 /// So long one statement waits in the server's queue: it keeps old rows from being cleaned up meanwhile, in the whole database.
-const WAIT: &str = "SET lock_timeout = '10min';";
+const WAITS: &str = "SET lock_timeout = '10min';";
+/// Whatever else somebody keeps is not waited for by one that bears locks.
+const BEARS: &str = "SET lock_timeout = '100ms';";
 
 #[derive(Debug)]
 pub(crate) struct Bearer {
@@ -42,7 +44,9 @@ pub(crate) struct Bearer {
     reported: AtomicU64,
     /// It has ended, or is about to.
     over: AtomicBool,
-    /// It is to be closed.
+    /// A statement of it waits: it says nothing else meanwhile.
+    waits: AtomicBool,
+    /// It is to be closed, or looked at.
     pub(crate) closing: Notify,
 }
 #[derive(Clone, Debug)]
@@ -89,7 +93,7 @@ impl Bearer {
     ) -> Result<(Self, UnboundedReceiver<String>), Fault> {
         let (client, heard) = link.dedicated().await?;
         let set = format!(
-            "SET idle_session_timeout = {}; {CHECK} {WAIT} SELECT pg_backend_pid(), backend_start, \
+            "SET idle_session_timeout = {}; {OWN} {BEARS} SELECT pg_backend_pid(), extract(epoch FROM backend_start), \
              (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout') FROM pg_stat_get_activity(pg_backend_pid())",
             ttl.as_millis()
         );
@@ -104,8 +108,8 @@ impl Bearer {
         let process = Process { pid: field(0)?.parse().map_err(|_| Fault::Answer)?, born: field(1)? };
         let channel = identifier(&format!("fencelock_session_{}", process.pid));
         ask(&client, PATIENCE, &format!("LISTEN {channel}")).await?;
-        let (holds, reported, over, closing) = Default::default();
-        Ok((Self { client, session, ttl, alone, process, holds, reported, over, closing }, heard))
+        let (holds, reported, over, waits, closing) = Default::default();
+        Ok((Self { client, session, ttl, alone, process, holds, reported, over, waits, closing }, heard))
     }
     fn holds(&self) -> MutexGuard<'_, HashMap<HoldId, Borne>> {
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
@@ -116,6 +120,19 @@ impl Bearer {
     /// Nothing more is taken there.
     pub(crate) fn end(&self) {
         self.over.store(true, Relaxed);
+    }
+    /// It ends, and its holders are told so before the server is (by whoever tends it).
+    pub(crate) fn close(&self) {
+        self.end();
+        self.closing.notify_one();
+    }
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waits.load(Relaxed)
+    }
+    /// It is about to wait: until it has confirmed what it gets it may be silent for so long.
+    pub(crate) async fn begin_waiting(&self, idle: Duration) -> Result<(), Fault> {
+        self.waits.store(true, Relaxed);
+        self.tell(&format!("SET idle_session_timeout = {}; {WAITS}", idle.as_millis())).await
     }
     /// From here on it is looked after. False: another hold of this session is in the way, which the server, for which they are one, would
     /// not say.
@@ -169,11 +186,15 @@ impl Bearer {
     /// A sign of life: this very process of the server has heard it.
     pub(crate) async fn beat(&self) -> Result<Moment, Fault> {
         let sent_at = BootClock.now();
-        let set = format!("SET idle_session_timeout = {}; SELECT pg_backend_pid()", self.ttl.as_millis());
+        let set = format!("SET idle_session_timeout = {}; {BEARS} SELECT pg_backend_pid()", self.ttl.as_millis());
         let said = ask(&self.client, self.ttl / 3, &set).await?;
         let pid = said.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
         // A pooler that gives our session away has given our locks away.
-        if pid == Some(self.process.pid) { Ok(sent_at) } else { Err(Fault::Pooled) }
+        if pid != Some(self.process.pid) {
+            return Err(Fault::Pooled);
+        }
+        self.waits.store(false, Relaxed);
+        Ok(sent_at)
     }
     /// A function on one lock, of one that holds: it never waits.
     pub(crate) async fn run(&self, limit: Duration, call: &str) -> Result<Reply, Fault> {
@@ -196,7 +217,8 @@ async fn ask(client: &Client, limit: Duration, call: &str) -> Result<Vec<SimpleQ
 impl Process {
     /// Ends it, if it is still this one; true when it is gone.
     pub(crate) async fn bury(&self, link: &Link) -> Result<bool, Fault> {
-        let from = format!("FROM pg_stat_get_activity({}) WHERE backend_start = '{}'", self.pid, self.born);
+        let from =
+            format!("FROM pg_stat_get_activity({}) WHERE extract(epoch FROM backend_start) = {}", self.pid, self.born);
         let conn = link.here().await?;
         let there = link.rows(&conn, PATIENCE, &format!("SELECT pg_terminate_backend(pid) {from}")).await?;
         Ok(there.is_empty())

@@ -24,8 +24,6 @@ pub(crate) enum Order {
     Open { ttl: Duration, reply: oneshot::Sender<Result<Arc<Bearer>, Fault>> },
     /// It is taken: wait for it.
     Wait { request: Request, busy: Busy, reply: oneshot::Sender<Turned> },
-    /// This process of the server has our locks, or a place in a queue, and nobody here has it any more.
-    Bury { process: Process },
 }
 /// Whoever is granted it confirms it within so long, or the next one has it: the server ends a session that says nothing (SAFETY E3, H2).
 const CONFIRM: Duration = Duration::from_millis(1_500);
@@ -42,35 +40,36 @@ pub(crate) async fn run(sessions: &Arc<Sessions>, inbox: &mut mpsc::UnboundedRec
                 Some(Order::Open { ttl, reply }) => {
                     let sessions = sessions.clone();
                     tasks.spawn(async move {
-                        match sessions.shared_bearer(ttl) {
-                            Some(bearer) => drop(reply.send(Ok(bearer))),
-                            None => match open(&sessions, ttl, ttl, false).await {
-                                Ok((bearer, heard)) => {
-                                    let _ = reply.send(Ok(bearer.clone()));
-                                    tend(sessions, bearer, heard).await;
+                        let turn = sessions.opening.lock().await;
+                        let opened = match sessions.shared_bearer(ttl) {
+                            Some(bearer) => Ok((bearer, None)),
+                            None => open(&sessions, ttl, false).await.map(|(bearer, heard)| (bearer, Some(heard))),
+                        };
+                        drop(turn);
+                        match opened {
+                            Ok((bearer, heard)) => {
+                                let _ = reply.send(Ok(bearer.clone()));
+                                if let Some(heard) = heard {
+                                    tend(sessions.clone(), bearer, heard).await;
                                 }
-                                Err(fault) => drop(reply.send(Err(fault))),
-                            },
+                            }
+                            Err(fault) => drop(reply.send(Err(fault))),
                         }
                     });
                 }
                 Some(Order::Wait { request, busy, reply }) => drop(tasks.spawn(wait(sessions.clone(), request, busy, reply))),
-                Some(Order::Bury { process }) => drop(tasks.spawn(bury(sessions.clone(), process))),
                 None => return std::future::pending().await,
             },
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
         }
     }
 }
-/// `idle`: how long the server lets it be silent to begin with.
 async fn open(
     sessions: &Arc<Sessions>,
     ttl: Duration,
-    idle: Duration,
     alone: bool,
 ) -> Result<(Arc<Bearer>, UnboundedReceiver<String>), Fault> {
-    let (mut bearer, heard) = Bearer::open(&sessions.shared.link, sessions.next(), idle, alone).await?;
-    bearer.ttl = ttl;
+    let (bearer, heard) = Bearer::open(&sessions.shared.link, sessions.next(), ttl, alone).await?;
     let bearer = Arc::new(bearer);
     sessions.keep(&bearer);
     Ok((bearer, heard))
@@ -83,7 +82,7 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: Unbounded
     loop {
         let (over, next) = bearer.overdue(BootClock.now());
         for hold in over {
-            sessions.let_go(&bearer, hold).await;
+            let _ = sessions.let_go(&bearer, hold).await;
         }
         let rest = next.map(|next| BootClock.now().until(next));
         tokio::select! {
@@ -92,11 +91,24 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: Unbounded
                 // *Invariant:* the end of the connection is told at once; the server has freed what was held, or will when it hears of it.
                 None => break,
             },
-            () = bearer.closing.notified() => if !bearer.is_open() || bearer.alone && bearer.is_empty() { break },
+            () = bearer.closing.notified() => {
+                let idle = bearer.alone && bearer.is_empty();
+                if !bearer.is_open() || idle && !sessions.rest(&bearer) {
+                    break;
+                }
+            },
             () = sleep(rest.unwrap_or_default()), if rest.is_some() => {}
-            // One that holds nothing is left to the server, which ends it.
-            _ = beats.tick() => if !bearer.is_empty() {
-                match bearer.beat().await {
+            // One that holds nothing is left to the server, which ends it; of one that waits nothing is asked.
+            _ = beats.tick() => if bearer.is_empty() || bearer.is_waiting() {
+                answered = BootClock.now();
+            } else {
+                let beat = tokio::select! {
+                    biased;
+                    beat = bearer.beat() => beat,
+                    // *Invariant:* whoever closes a session waits until its holders were told.
+                    () = bearer.closing.notified() => if bearer.is_open() { continue } else { break },
+                };
+                match beat {
                     Ok(sent_at) => {
                         answered = sent_at;
                         bearer.alive(sessions.reports().as_ref(), sent_at);
@@ -105,25 +117,17 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: Unbounded
                     Err(Fault::Unanswered) if answered.until(BootClock.now()) < bearer.ttl => {}
                     Err(_) => break,
                 }
-            } else {
-                answered = BootClock.now();
             },
         }
     }
-    let had = !bearer.is_empty();
     bearer.end();
+    // Told first: from here on nobody takes any of it for good. Then the server frees it, if it has not: where only our side of the
+    // connection has broken it would keep the locks for a ttl. And then it is forgotten.
+    sessions.report(Event::SessionEnded { session: bearer.session });
+    bury(&sessions, &bearer.process).await;
     sessions.gone(&bearer);
-    if had {
-        sessions.report(Event::SessionEnded { session: bearer.session });
-    }
-    // Told first. Where only our side of the connection has broken the server would keep the locks for a ttl.
-    let process = bearer.process.clone();
-    drop((bearer, heard));
-    if had {
-        bury(sessions, process).await;
-    }
 }
-async fn bury(sessions: Arc<Sessions>, process: Process) {
+async fn bury(sessions: &Arc<Sessions>, process: &Process) {
     let limit = BootClock.now() + BURIED;
     while !matches!(process.bury(&sessions.shared.link).await, Ok(true)) && BootClock.now() < limit {
         sleep(Duration::from_millis(fastrand::u64(5..20))).await;
@@ -134,15 +138,14 @@ async fn bury(sessions: Arc<Sessions>, process: Process) {
 async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut reply: oneshot::Sender<Turned>) {
     let mut pause = Duration::from_millis(10);
     let end = loop {
-        let idle = request.ttl().min(CONFIRM);
         let opened = tokio::select! {
             biased;
             () = request.stopped() => break Turned::Stopped(busy),
             () = reply.closed() => return,
-            opened = open(&sessions, request.ttl(), idle, true) => opened,
+            opened = one_that_waits(&sessions, request.ttl()) => opened,
         };
-        let (bearer, heard) = match opened {
-            Ok(opened) => opened,
+        let bearer = match opened {
+            Ok(bearer) => bearer,
             Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => {
                 // An outage, or more connections than the server takes: it is tried again (SAFETY E8).
                 sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
@@ -151,9 +154,9 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             }
             Err(fault) => break Turned::Failed(fault),
         };
-        sessions.hold(request.hold(), &bearer);
         let borne = Borne { name: request.name().clone(), key: sessions.lock_of(&request), token: 0, ends: None };
         bearer.intend(request.hold(), borne);
+        sessions.hold(request.hold(), &bearer);
         let tended = Tended { sessions: &sessions, bearer: &bearer };
         let turned = tokio::select! {
             biased;
@@ -162,21 +165,16 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             turned = tended.turn(&request, &mut busy) => turned,
         };
         match turned {
-            Ok(Turned::Granted(grant)) => {
-                tokio::spawn(tend(sessions.clone(), bearer.clone(), heard));
-                sessions.hold(grant.hold, &bearer);
-                break Turned::Granted(grant);
-            }
-            Ok(end) => break end,
-            Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => {
-                // Its place is gone with its session.
-                sessions.order(Order::Bury { process: bearer.process.clone() });
-                sessions.gone(&bearer);
-                break Turned::Displaced;
-            }
-            Err(fault) => {
-                sessions.order(Order::Bury { process: bearer.process.clone() });
-                break Turned::Failed(fault);
+            Ok(end @ (Turned::Granted(_) | Turned::Stopped(_))) => break end,
+            // Its place is gone with its session, which is gone before it comes again.
+            end => {
+                bearer.close();
+                while !sessions.is_buried(&bearer).await {}
+                break match end {
+                    Ok(end) => end,
+                    Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => Turned::Displaced,
+                    Err(fault) => Turned::Failed(fault),
+                };
             }
         }
     };
@@ -184,8 +182,23 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
     if let Err(Turned::Granted(grant)) = reply.send(end)
         && let Some(bearer) = sessions.bearer_of(grant.hold)
     {
-        sessions.let_go(&bearer, grant.hold).await;
+        let _ = sessions.let_go(&bearer, grant.hold).await;
     }
+}
+/// A connection that bears nothing: one that waited before, or another one.
+async fn one_that_waits(sessions: &Arc<Sessions>, ttl: Duration) -> Result<Arc<Bearer>, Fault> {
+    let idle = ttl.min(CONFIRM);
+    while let Some(bearer) = sessions.rested(ttl) {
+        // The server may be about to end it.
+        if bearer.begin_waiting(idle).await.is_ok() {
+            return Ok(bearer);
+        }
+        bearer.close();
+    }
+    let (bearer, heard) = open(sessions, ttl, true).await?;
+    tokio::spawn(tend(sessions.clone(), bearer.clone(), heard));
+    bearer.begin_waiting(idle).await.inspect_err(|_| bearer.close())?;
+    Ok(bearer)
 }
 struct Tended<'a> {
     sessions: &'a Arc<Sessions>,
@@ -208,7 +221,10 @@ impl Tended<'_> {
                 // It is ours, and somebody's own transaction keeps its row (SAFETY E2).
                 Reply::Locked => sleep(after_locked(tries)).await,
                 // It is ours, and the one before has said how long it is not free.
-                Reply::Reserved { rest } => sleep(rest + Duration::from_millis(1)).await,
+                // No longer than the server lets it be silent.
+                Reply::Reserved { rest } => {
+                    sleep((rest + Duration::from_millis(1)).min(request.ttl().min(CONFIRM) / 3)).await
+                }
                 Reply::Busy(now) => {
                     *busy = now;
                     sleep(after_locked(tries)).await;
@@ -224,12 +240,15 @@ impl Tended<'_> {
     /// Whoever waits is told how he stands, once he does.
     async fn told(&self, request: &Request, busy: &mut Busy) -> Infallible {
         loop {
-            if let Ok(Some(now)) = self.sessions.place(request, self.bearer.process.pid).await {
-                request.queued(now.clone());
-                *busy = now;
-                return std::future::pending().await;
+            match self.sessions.place(request, self.bearer.process.pid).await {
+                Ok(Some(now)) => {
+                    request.queued(now.clone());
+                    *busy = now;
+                    return std::future::pending().await;
+                }
+                Ok(None) => sleep(Duration::from_millis(1)).await,
+                Err(_) => sleep(Duration::from_millis(250)).await,
             }
-            sleep(Duration::from_millis(1)).await;
         }
     }
     /// *Invariant (SAFETY G1, G2):* the lock came at a time that nobody here knows; what counts is a sign of life that was answered since.
@@ -255,7 +274,7 @@ impl Sessions {
         let Ok(hold) = hold.replace('-', "").parse::<HoldId>() else { return };
         if bearer.found(hold).is_some_and(|borne| borne.token != 0) {
             self.report(Event::Lost { hold, reason: LossReason::TakenOver });
-            self.let_go(bearer, hold).await;
+            let _ = self.let_go(bearer, hold).await;
         }
     }
 }

@@ -36,6 +36,10 @@ use tokio::{
 
 /// The shortest ttl: the server counts how long a session is silent in ms, and ends it a little later.
 const MIN_TTL: Duration = Duration::from_millis(500);
+/// So many connections that have waited are kept for the next wait, until the server ends them.
+const IDLE: usize = 8;
+/// Core waits for a second.
+const LEAVE: Duration = Duration::from_millis(800);
 /// So often a claim is made in another session when the one it was sent in has ended.
 const AGAIN: u32 = 3;
 
@@ -78,6 +82,8 @@ pub(crate) struct Sessions {
     last: AtomicU64,
     table: Mutex<Table>,
     orders: mpsc::UnboundedSender<Order>,
+    /// Those who come together open one session.
+    opening: tokio::sync::Mutex<()>,
     reports: Mutex<Option<Reports>>,
 }
 #[derive(Debug, Default)]
@@ -86,6 +92,8 @@ struct Table {
     by_ttl: HashMap<Duration, Arc<Bearer>>,
     /// Where each hold is, or may be.
     by_hold: HashMap<HoldId, Arc<Bearer>>,
+    /// Those that waited for a lock, have given it back, and may wait for another one.
+    idle: Vec<Arc<Bearer>>,
 }
 
 impl Sessions {
@@ -138,15 +146,43 @@ impl Sessions {
         let mut table = self.table();
         table.by_ttl.retain(|_, one| one.session != bearer.session);
         table.by_hold.retain(|_, one| one.session != bearer.session);
+        table.idle.retain(|one| one.session != bearer.session);
+    }
+    /// It bears nothing, and may wait for another lock. False: there are enough of them.
+    fn rest(&self, bearer: &Arc<Bearer>) -> bool {
+        let mut table = self.table();
+        let room = table.idle.len() < IDLE;
+        if room {
+            table.idle.push(bearer.clone());
+        }
+        room
+    }
+    /// One that waited before.
+    fn rested(&self, ttl: Duration) -> Option<Arc<Bearer>> {
+        let mut table = self.table();
+        table.idle.retain(|bearer| bearer.is_open());
+        let at = table.idle.iter().position(|bearer| bearer.ttl == ttl)?;
+        Some(table.idle.swap_remove(at))
     }
     /// All of them, for good: the server frees what they held.
     fn end(&self) {
         let mut table = self.table();
-        let Table { by_ttl, by_hold } = std::mem::take(&mut *table);
+        let Table { by_ttl, by_hold, idle } = std::mem::take(&mut *table);
         drop(table);
-        for bearer in by_ttl.values().chain(by_hold.values()) {
-            bearer.end();
-            bearer.closing.notify_one();
+        by_ttl.values().chain(by_hold.values()).chain(&idle).for_each(|bearer| bearer.close());
+    }
+    /// Waits until a session that was closed is not there any more, and nothing of it: whoever tends it has told its holders, and buries it.
+    async fn is_buried(&self, bearer: &Arc<Bearer>) -> bool {
+        let limit = BootClock.now() + LEAVE;
+        loop {
+            let known = {
+                let table = self.table();
+                table.by_hold.values().chain(table.by_ttl.values()).any(|one| one.session == bearer.session)
+            };
+            if !known || BootClock.now() > limit {
+                return !known;
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
     /// A session of this ttl.
@@ -188,27 +224,39 @@ impl Sessions {
             _ => Ok(None),
         }
     }
-    /// Ends one hold of a session. False: it was not there.
-    async fn let_go(&self, bearer: &Arc<Bearer>, hold: HoldId) -> bool {
-        let Some(borne) = bearer.found(hold) else { return false };
+    /// Ends one hold of a session. False: it was not there. `Err`: nobody knows; the session ends.
+    async fn let_go(&self, bearer: &Arc<Bearer>, hold: HoldId) -> Result<bool, Fault> {
+        let Some(borne) = bearer.found(hold) else { return Ok(false) };
         let (key, pair) = borne.key.words();
-        let call = self.begin("let_go", &borne.name).number(key).flag(pair).id(hold).flag(borne.key.shared).end();
-        let done = bearer.run(PATIENCE.min(bearer.ttl), &call).await;
-        if let Err(fault) = &done
-            && !fault.ends_connection()
-        {
-            // The lock may be there still, and nobody could take it back: the session ends, and with it all that is held there.
-            bearer.end();
+        let call = self.begin("let_go", &borne.name).number(key).flag(pair).id(hold).end();
+        let (limit, mut tries) = (BootClock.now() + LEAVE, 1);
+        let done = loop {
+            let done = bearer.run(LEAVE.min(bearer.ttl), &call).await;
+            // Somebody's own transaction keeps a row of it (SAFETY E2).
+            let locked = match &done {
+                Ok(Reply::Locked) => true,
+                Err(fault) => fault.is_locked(),
+                Ok(_) => false,
+            };
+            if !locked || BootClock.now() > limit {
+                break done;
+            }
+            tokio::time::sleep(crate::turns::after_locked(tries)).await;
+            tries += 1;
+        };
+        let released = matches!(done, Ok(Reply::Done { .. }));
+        if released || (matches!(done, Ok(Reply::Gone { .. })) && borne.token == 0) {
+            bearer.forget(hold);
+            self.forget(hold);
+            if bearer.alone {
+                bearer.closing.notify_one();
+            }
+            return Ok(released);
         }
-        bearer.forget(hold);
-        self.forget(hold);
-        if done.is_err() {
-            self.order(Order::Bury { process: bearer.process.clone() });
-        }
-        if bearer.alone || !bearer.is_open() {
-            bearer.closing.notify_one();
-        }
-        matches!(done, Ok(Reply::Done { .. }))
+        // The lock may be there still: its session ends, and with it all that is held there, whose holders are told first. It stays
+        // known until it is buried.
+        bearer.close();
+        done.map(|_| false)
     }
 }
 
@@ -236,7 +284,8 @@ impl PostgresSessionEngine {
         }
         let (orders, inbox) = mpsc::unbounded_channel();
         let (last, table, reports) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
-        let sessions = Arc::new(Sessions { shared, keys, last, table, orders, reports });
+        let sessions =
+            Arc::new(Sessions { shared, keys, last, table, orders, opening: tokio::sync::Mutex::default(), reports });
         let engine = Self { info, lease, sessions, inbox: tokio::sync::Mutex::new(inbox) };
         engine.prove().await?;
         Ok(engine)
@@ -318,20 +367,25 @@ impl PostgresSessionEngine {
                     bearer.alive(sessions.reports().as_ref(), sent_at);
                     return Ok(Ok((number, bearer.session)));
                 }
-                Err(fault) if fault.ends_connection() => {
-                    // Whatever it was granted ends with its session, which nobody uses any more.
+                // It is slow, or gone: its own signs of life tell. Nothing new is taken there; core takes this one back.
+                Err(Fault::Unanswered) => {
                     bearer.end();
-                    sessions.order(Order::Bury { process: bearer.process.clone() });
-                    bearer.closing.notify_one();
-                    if tries == AGAIN || request.is_stopped() {
+                    return Err(Fault::Unanswered);
+                }
+                // The session ends, since the lock may be there: its other holders are told first. When it is buried this attempt has
+                // nothing there, and is made again in another one.
+                Err(fault) => {
+                    bearer.close();
+                    let temporary = sessions.shared.link.tell("lock", &fault).is_temporary();
+                    if tries == AGAIN || request.is_stopped() || !temporary || !sessions.is_buried(&bearer).await {
                         return Err(fault);
                     }
                     tries += 1;
                 }
-                end => {
+                Ok(reply) => {
                     bearer.forget(request.hold());
                     sessions.forget(request.hold());
-                    return end.map(Err);
+                    return Ok(Err(reply));
                 }
             }
         }
@@ -391,16 +445,14 @@ impl Engine for PostgresSessionEngine {
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         let Some(bearer) = self.sessions.bearer_of(request.hold()) else { return Ok(()) };
-        // One that waits bears nothing else: it is ended where it stands in the queue.
-        if bearer.found(request.hold()).is_some_and(|borne| borne.token == 0) && bearer.alone {
-            bearer.end();
-            while !bearer.process.bury(&self.sessions.shared.link).await.map_err(self.told("withdraw"))? {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+        // One that waits bears nothing else: it is ended where it stands in the queue. So is one that cannot be asked any more.
+        let waits = bearer.found(request.hold()).is_some_and(|borne| borne.token == 0) && bearer.alone;
+        if waits || self.sessions.let_go(&bearer, request.hold()).await.is_err() {
+            bearer.close();
+            if !self.sessions.is_buried(&bearer).await {
+                return Err(self.told("withdraw")(Fault::Unanswered));
             }
-            self.sessions.gone(&bearer);
-            return Ok(());
         }
-        self.sessions.let_go(&bearer, request.hold()).await;
         Ok(())
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
@@ -420,7 +472,7 @@ impl Engine for PostgresSessionEngine {
     async fn release(&self, grant: &Grant) -> Result<Released> {
         let held = self.sessions.granted(grant.hold).filter(|(_, token)| *token == grant.token.get());
         if let Some((bearer, _)) = held
-            && self.sessions.let_go(&bearer, grant.hold).await
+            && self.sessions.let_go(&bearer, grant.hold).await.map_err(self.told("release"))?
         {
             return Ok(Released::Released);
         }

@@ -139,8 +139,8 @@ BEGIN
       r.who := 'lease';
       RETURN r;
     END IF;
-  ELSIF l.hold IS NOT NULL AND l.until > t AND l.hold <> p_hold THEN
-    -- Its holder is gone, and it is not free before its time.
+  ELSIF l.hold IS NOT NULL AND l.until > t AND l.hold <> p_hold AND l.since <= t THEN
+    -- Its holder is gone, and it is not free before its time. (Where the clock was set back since nobody knows when that is.)
     r.code := 'reserved';
     r.rest := {s}.fencelock_us(l.until) - r.now;
     RETURN r;
@@ -156,8 +156,10 @@ BEGIN
   r.code := 'done';
   r.number := greatest(l.fence + 1, r.now, p_floor + 1);
   IF p_claim = 'r' THEN
-    DELETE FROM {s}.fencelock_bearer b WHERE b.space = p_space AND b.name = p_name AND b.token IS NOT NULL
-      AND NOT EXISTS (SELECT FROM {s}.fencelock_locks(p_key, p_pair) k WHERE k.granted AND k.pid = b.pid);
+    DELETE FROM {s}.fencelock_bearer b WHERE b.ctid = ANY (ARRAY(SELECT o.ctid FROM {s}.fencelock_bearer o
+      WHERE o.space = p_space AND o.name = p_name AND o.token IS NOT NULL
+        AND NOT EXISTS (SELECT FROM {s}.fencelock_locks(p_key, p_pair) k WHERE k.granted AND k.pid = o.pid)
+      FOR UPDATE SKIP LOCKED));
     UPDATE {s}.fencelock_lock o SET kind = p_kind, size = NULL, fence = r.number, key = p_key, pair = p_pair, pid = NULL, hold = NULL
       WHERE o.space = p_space AND o.name = p_name;
     INSERT INTO {s}.fencelock_bearer VALUES (p_space, p_name, p_hold, p_claim, pg_backend_pid(), r.number, p_ttl, t, p_who)
@@ -166,7 +168,7 @@ BEGIN
   ELSE
     UPDATE {s}.fencelock_lock o SET kind = p_kind, size = NULL, fence = r.number, key = p_key, pair = p_pair,
         pid = pg_backend_pid(), hold = p_hold, ttl = p_ttl, since = t, who = p_who,
-        until = t + {s}.fencelock_span(p_least)
+        until = CASE WHEN p_least > 0 THEN t + {s}.fencelock_span(p_least) END
       WHERE o.space = p_space AND o.name = p_name;
     DELETE FROM {s}.fencelock_bearer b WHERE b.space = p_space AND b.name = p_name AND b.hold = p_hold;
   END IF;
@@ -221,7 +223,7 @@ END
 $f$;
 
 -- Ends the hold of this id in this session, and no other. What was never granted is not there.
-CREATE FUNCTION {s}.fencelock_let_go(p_space text, p_name text, p_key bigint, p_pair boolean, p_hold uuid, p_shared boolean)
+CREATE FUNCTION {s}.fencelock_let_go(p_space text, p_name text, p_key bigint, p_pair boolean, p_hold uuid)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
@@ -229,18 +231,34 @@ DECLARE
 BEGIN
   r.now := {s}.fencelock_us(clock_timestamp());
   r.code := 'gone';
-  IF p_shared THEN
-    PERFORM set_config('synchronous_commit', 'off', true);
-    DELETE FROM {s}.fencelock_bearer b
-      WHERE b.space = p_space AND b.name = p_name AND b.hold = p_hold AND b.pid = pg_backend_pid() AND b.token IS NOT NULL;
-    IF FOUND AND {s}.fencelock_unlock(p_key, p_pair, true) THEN
+  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
+  IF l.hold = p_hold AND l.pid = pg_backend_pid() THEN
+    -- What is given back is free, also before its time: core has waited for that, or nobody was ever told of it.
+    IF l.until IS NOT NULL THEN
+      SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+      IF NOT FOUND THEN
+        r.code := 'locked';
+        RETURN r;
+      END IF;
+      UPDATE {s}.fencelock_lock o SET until = NULL WHERE o.space = p_space AND o.name = p_name AND o.hold = p_hold;
+    END IF;
+    IF {s}.fencelock_unlock(p_key, p_pair, false) THEN
       r.code := 'done';
     END IF;
     RETURN r;
   END IF;
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
-  IF l.hold = p_hold AND l.pid = pg_backend_pid() AND {s}.fencelock_unlock(p_key, p_pair, false) THEN
-    r.code := 'done';
+  -- As the table has it, not as the client believes: it may have become a reader's without hearing of it.
+  IF EXISTS (SELECT FROM {s}.fencelock_bearer b WHERE b.space = p_space AND b.name = p_name AND b.hold = p_hold
+    AND b.pid = pg_backend_pid() AND b.token IS NOT NULL)
+  THEN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    DELETE FROM {s}.fencelock_bearer b WHERE b.ctid = ANY (ARRAY(SELECT o.ctid FROM {s}.fencelock_bearer o
+      WHERE o.space = p_space AND o.name = p_name AND o.hold = p_hold FOR UPDATE SKIP LOCKED));
+    IF NOT FOUND THEN
+      r.code := 'locked';
+    ELSIF {s}.fencelock_unlock(p_key, p_pair, true) THEN
+      r.code := 'done';
+    END IF;
   END IF;
   RETURN r;
 END
