@@ -129,9 +129,12 @@ impl Bearer {
     pub(crate) fn is_waiting(&self) -> bool {
         self.waits.load(Relaxed)
     }
+    pub(crate) fn will_wait(&self) {
+        self.waits.store(true, Relaxed);
+    }
     /// It is about to wait: until it has confirmed what it gets it may be silent for so long.
     pub(crate) async fn begin_waiting(&self, idle: Duration) -> Result<(), Fault> {
-        self.waits.store(true, Relaxed);
+        self.will_wait();
         self.tell(&format!("SET idle_session_timeout = {}; {WAITS}", idle.as_millis())).await
     }
     /// From here on it is looked after. False: another hold of this session is in the way, which the server, for which they are one, would

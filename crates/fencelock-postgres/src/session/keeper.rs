@@ -32,7 +32,7 @@ const BURIED: Duration = Duration::from_secs(60);
 
 /// Never returns.
 pub(crate) async fn run(sessions: &Arc<Sessions>, inbox: &mut mpsc::UnboundedReceiver<Order>, reports: &Reports) {
-    sessions.report_to(reports);
+    let _reporting = sessions.report_to(reports);
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
@@ -92,7 +92,7 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: Unbounded
                 None => break,
             },
             () = bearer.closing.notified() => {
-                let idle = bearer.alone && bearer.is_empty();
+                let idle = bearer.alone && bearer.is_empty() && !bearer.is_waiting();
                 if !bearer.is_open() || idle && !sessions.rest(&bearer) {
                     break;
                 }

@@ -103,8 +103,10 @@ impl Sessions {
     pub(crate) fn next(&self) -> SessionId {
         SessionId(self.last.fetch_add(1, Relaxed))
     }
-    fn report_to(&self, reports: &Reports) {
+    /// For as long as this lives: what hears of us has us, and would live as long as we do.
+    fn report_to(self: &Arc<Self>, reports: &Reports) -> Reporting {
         *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = Some(reports.clone());
+        Reporting(self.clone())
     }
     fn reports(&self) -> Option<Reports> {
         self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -162,7 +164,10 @@ impl Sessions {
         let mut table = self.table();
         table.idle.retain(|bearer| bearer.is_open());
         let at = table.idle.iter().position(|bearer| bearer.ttl == ttl)?;
-        Some(table.idle.swap_remove(at))
+        let bearer = table.idle.swap_remove(at);
+        // Under the mutex: nobody takes it for an idle one meanwhile.
+        bearer.will_wait();
+        Some(bearer)
     }
     /// All of them, for good: the server frees what they held.
     fn end(&self) {
@@ -257,6 +262,14 @@ impl Sessions {
         // known until it is buried.
         bearer.close();
         done.map(|_| false)
+    }
+}
+
+/// Somebody hears of sessions.
+struct Reporting(Arc<Sessions>);
+impl Drop for Reporting {
+    fn drop(&mut self) {
+        *self.0.reports.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

@@ -225,7 +225,7 @@ BEGIN
       LIMIT 1000 FOR UPDATE SKIP LOCKED));
   WITH idle AS (
     SELECT o.ctid, o.space, o.name FROM {s}.fencelock_lock o
-      WHERE o.fence < {s}.fencelock_us(t) - p_retention AND (o.hold IS NULL OR o.until < t - {s}.fencelock_span(p_retention))
+      WHERE o.fence < {s}.fencelock_us(t) - p_retention AND (o.hold IS NULL OR o.until IS NULL OR o.until < t - {s}.fencelock_span(p_retention))
         AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = o.space AND h.name = o.name)
         AND NOT EXISTS (SELECT FROM {s}.fencelock_waiter q WHERE q.space = o.space AND q.name = o.name)
         AND NOT (o.key IS NOT NULL AND {s}.fencelock_borne(o))
