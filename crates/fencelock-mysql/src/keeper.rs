@@ -5,7 +5,7 @@ use crate::{
     turns::{Turned, pulse, wait},
     wire::{call::Call, reply::column},
 };
-use fencelock_core::{BootClock, Busy, Clock, HoldId, Moment, Name, Request};
+use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -23,7 +23,12 @@ pub(crate) enum Order {
 const CLEAN: Duration = Duration::from_secs(3_600);
 
 /// Never returns.
-pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceiver<Order>, retention: Duration) {
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    inbox: &mut mpsc::UnboundedReceiver<Order>,
+    reports: &Reports,
+    retention: Duration,
+) {
     // Whoever showed that we live was a task of the run before.
     if shared.pulse().is_some() {
         shared.set_pulse(None);
@@ -51,6 +56,8 @@ pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceive
                     pulses.spawn(pulse(shared.clone()));
                 }
             }
+            // A failover may have cost holds: they are looked at at once, not with their next renewal (SAFETY G6).
+            () = shared.link.broke.notified() => reports.send(Event::Recheck),
             _ = clean_up.tick() => {
                 tasks.spawn(clean(shared.clone(), retention));
             }

@@ -313,7 +313,7 @@ BEGIN
   END;
   CALL fencelock_ready();
   CALL fencelock_begin();
-  WHILE v_at < LENGTH(p_all) DO
+  renewing: WHILE v_at < LENGTH(p_all) DO
     SET v_length = CONV(HEX(SUBSTRING(p_all, v_at, 2)), 16, 10);
     SET v_name = SUBSTRING(p_all, v_at + 2, v_length);
     SET v_hold = SUBSTRING(p_all, v_at + 2 + v_length, 16);
@@ -331,16 +331,19 @@ BEGIN
       SET t = {now};
       IF NOT l_found THEN
         SET answers = CONCAT(answers, 'u');
+        ITERATE renewing;
       ELSEIF l_hold = v_hold AND l_fence = v_token AND l_ends > t THEN
         UPDATE fencelock_lock SET ttl = GREATEST(ttl, v_ttl), ends = GREATEST(LEAST(ends, t + GREATEST(ttl, v_ttl)), t + v_ttl)
           WHERE space = p_space AND name = v_name;
         SET answers = CONCAT(answers, 'e');
-      ELSE
-        SET answers = CONCAT(answers, 'g');
+        ITERATE renewing;
       END IF;
-    ELSEIF NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) THEN
+      -- It is over; or it has become a reader's meanwhile, which is written elsewhere.
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) THEN
       SET answers = CONCAT(answers, 'g');
     ELSE
+      SET l_found = FALSE;
       SELECT TRUE, h.token, h.ends INTO l_found, l_fence, l_ends
         FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold FOR UPDATE SKIP LOCKED;
       SET t = {now};
