@@ -71,12 +71,13 @@ BEGIN
 END
 //
 -- The clock was set back, and something ends later than its lease is long: whoever looks without the lock's row knows nothing by it.
+-- By a second: what was given or renewed since the clock was read is not it.
 CREATE PROCEDURE fencelock_is_skewed(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN l_kind VARBINARY(16), IN l_hold BINARY(16), IN l_ttl BIGINT, IN l_ends BIGINT, OUT skewed BOOLEAN)
 SQL SECURITY INVOKER
 BEGIN
-  SET skewed = COALESCE(l_hold IS NOT NULL AND l_ends > t + l_ttl, FALSE);
+  SET skewed = COALESCE(l_hold IS NOT NULL AND l_ends > t + l_ttl + 1000000, FALSE);
   IF NOT skewed AND l_kind IN ('rw_lock', 'semaphore') THEN
-    SET skewed = EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.ends > t + h.ttl);
+    SET skewed = EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.ends > t + h.ttl + 1000000);
   END IF;
 END
 //
