@@ -197,8 +197,8 @@ impl Engine for MysqlEngine {
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         // A release here may overtake the answer.
         let expected = request.wait().then(|| self.shared.expect(request));
-        let (began, limit) = (BootClock.now(), BootClock.now() + CONNECT_TIMEOUT);
-        let (mut misses, mut late, mut locked) = (0, false, 0);
+        let limit = BootClock.now() + CONNECT_TIMEOUT;
+        let (mut misses, mut late, mut locked, mut locked_since) = (0, false, 0, None);
         let (busy, rest) = loop {
             // Why there is none is told also to those who gave up waiting for it.
             let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
@@ -223,14 +223,21 @@ impl Engine for MysqlEngine {
                 Ok(Reply::OtherSize(size)) => return Err(request.other_capacity(size)),
                 Ok(Reply::Locked) => {
                     // A transaction of the user's own may keep the row for long, or another one's statement for a moment.
-                    if !request.wait() && began.until(BootClock.now()) > TRY {
+                    let tried = locked_since.get_or_insert(sent_at).until(BootClock.now());
+                    locked += 1;
+                    if request.wait() {
+                        if locked == 4 {
+                            request.queued(Busy::default());
+                        }
+                        after_locked(locked)
+                    } else if tried < TRY {
+                        after_locked(locked).min(TRY - tried)
+                    } else if misses > 0 {
+                        // One of these may have been granted: core takes it back.
+                        return Err(self.link().tell("lock", &Fault::Unanswered));
+                    } else {
                         return Ok(Outcome::Busy(Busy::default()));
                     }
-                    locked += 1;
-                    if locked == 4 && request.wait() {
-                        request.queued(Busy::default());
-                    }
-                    after_locked(locked)
                 }
                 Ok(Reply::Past) if !late => {
                     late = true;
@@ -281,7 +288,8 @@ impl Engine for MysqlEngine {
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         let told = self.told("renew");
-        let shortest = grants.iter().map(|grant| grant.ttl).min().unwrap_or(MAX_TTL);
+        // One of nothing is a look at a fixed lease, and has time.
+        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min().unwrap_or(MAX_TTL);
         let mut holds = Holds::new();
         for grant in grants {
             holds.push(grant.name.as_str(), grant.hold, grant.token.get(), micros(grant.ttl));
@@ -353,9 +361,9 @@ impl Engine for MysqlEngine {
             sleep(after_locked(tries)).await;
         }
     }
-    async fn run(&self, _reports: &Reports) -> Result<()> {
+    async fn run(&self, reports: &Reports) -> Result<()> {
         let mut inbox = self.inbox.lock().await;
-        run(&self.shared, &mut inbox, self.retention).await;
+        run(&self.shared, &mut inbox, reports, self.retention).await;
         Ok(())
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {
