@@ -159,14 +159,16 @@ impl Shared {
         }
         left
     }
-    /// Places of this client that nobody here waits in any more. *Invariant:* an attempt is expected before its first command is sent, so
-    /// whoever is found there and was not here before has gone.
+    /// Places of this client that nobody here waits in any more. *Invariant:* an attempt is expected before its first command is sent and
+    /// until it has its turn, so whoever is found there, was not here before it was asked and is not here now has gone.
     pub(crate) async fn left_behind(&self) -> Result<Vec<(Name, HoldId)>, Fault> {
         let here: HashSet<HoldId> = self.waits().places.keys().copied().collect();
         let conn = self.link.here().await?;
         let call = Call::new("places").text(&self.space).id(self.client).end();
         let rows = self.link.rows(&conn, Lane::Calls, PATIENCE, &call).await?;
-        Ok(rows.iter().filter_map(place).filter(|(_, hold)| !here.contains(hold)).collect())
+        let waits = self.waits();
+        let is_here = |hold: &HoldId| here.contains(hold) || waits.places.contains_key(hold);
+        Ok(rows.iter().filter_map(place).filter(|(_, hold)| !is_here(hold)).collect())
     }
     /// Ends a place in the queue, and no hold.
     pub(crate) async fn quit(&self, name: &Name, hold: HoldId) -> Result<(), Fault> {

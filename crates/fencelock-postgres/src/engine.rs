@@ -229,7 +229,7 @@ impl Engine for PostgresEngine {
                 Ok(Reply::Done { number, now }) => return self.granted(request, number, sent_at, now),
                 Ok(Reply::Queued { busy, rest }) => {
                     request.queued(busy.clone());
-                    let next = nap(busy.ahead, rest);
+                    let next = nap(busy.ahead, rest, self.shared.ears().is_some());
                     break (busy, next);
                 }
                 Ok(Reply::Busy(busy)) => {

@@ -53,11 +53,14 @@ pub(crate) struct Beat {
     here: HashSet<HoldId>,
 }
 impl Beat {
-    /// *Invariant:* an attempt is expected before its first command is sent, so whoever is found there and was not here before has gone.
-    pub(crate) fn left_behind(&self, rows: &[SimpleQueryRow]) -> Vec<(Name, HoldId)> {
+    /// *Invariant:* an attempt is expected before its first command is sent and until it has its turn, so whoever is found there, was not
+    /// here before it was asked and is not here now has gone.
+    pub(crate) fn left_behind(&self, shared: &Shared, rows: &[SimpleQueryRow]) -> Vec<(Name, HoldId)> {
+        let waits = shared.waits();
+        let is_here = |hold: &HoldId| self.here.contains(hold) || waits.places.contains_key(hold);
         let place = |row: &SimpleQueryRow| {
             let hold: HoldId = row.try_get("hold").ok()??.replace('-', "").parse().ok()?;
-            Some((Name::new(row.try_get("name").ok()??).ok()?, hold)).filter(|_| !self.here.contains(&hold))
+            Some((Name::new(row.try_get("name").ok()??).ok()?, hold)).filter(|_| !is_here(&hold))
         };
         rows.iter().filter_map(place).collect()
     }
@@ -147,7 +150,7 @@ impl Shared {
         let beat = self.next_beat(self.ears());
         let conn = self.link.here().await?;
         let rows = self.link.rows(&conn, limit, &beat.call).await?;
-        Ok(beat.left_behind(&rows))
+        Ok(beat.left_behind(self, &rows))
     }
     /// The next sign of life, by whom it is heard. Every third asks what this client waits for.
     pub(crate) fn next_beat(&self, ears: Option<i64>) -> Beat {

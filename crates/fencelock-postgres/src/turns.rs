@@ -75,7 +75,7 @@ pub(crate) async fn wait(
                 break Turned::Granted(granted(&request, token, sent_at, now));
             }
             Ok((Reply::Queued { busy: now, rest }, _)) => {
-                next = nap(now.ahead, rest);
+                next = nap(now.ahead, rest, shared.ears().is_some());
                 first = if now.ahead == Some(0) { first.or_else(|| Some(BootClock.now())) } else { None };
                 if first.is_some_and(|first| shared.ears().is_none() && first.until(BootClock.now()) < EAGER) {
                     next = next.min(Duration::from_millis(fastrand::u64(POLL / 2..POLL * 3 / 2)));
@@ -105,11 +105,11 @@ pub(crate) fn granted(request: &Request, token: Token, sent_at: Moment, now: i64
     Grant { name, claim, hold, token, ttl, lease: Lease::Own { sent_at }, server_micros: now, place: None }
 }
 /// Until the next look: when something ends by itself, those in front first; and now and then.
-pub(crate) fn nap(ahead: Option<u32>, rest: Option<Duration>) -> Duration {
+pub(crate) fn nap(ahead: Option<u32>, rest: Option<Duration>, hears: bool) -> Duration {
     let ahead = ahead.unwrap_or(0);
     // Nobody has it: whoever is in front may be gone.
     // Whoever is far away is told in time, too; should that word be lost he comes nearer meanwhile, or looks later.
-    let far = LOOK * u64::from(1 + ahead.min(100) / 25);
+    let far = LOOK * u64::from(1 + ahead.min(100) / 25) * if hears { 2 } else { 1 };
     let look =
         if ahead == 0 || rest.is_none() { FIRST } else { Duration::from_millis(fastrand::u64(far..far * 5 / 4)) };
     rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
@@ -133,11 +133,12 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
                 let since = Instant::now();
                 let rests = hear(&shared, &mut ears, &channel).await;
                 shared.set_ears(None);
+                drop(ears);
+                // Whoever comes next is not taken for dead with it.
+                let _ = shared.beat(BEAT).await;
                 if rests {
                     return;
                 }
-                drop(ears);
-                let _ = shared.beat(BEAT).await;
                 if since.elapsed() > Duration::from_secs(1) {
                     pause = Duration::from_millis(10);
                 }
@@ -179,7 +180,7 @@ async fn hear(shared: &Arc<Shared>, ears: &mut Ears, channel: &str) -> bool {
             _ = beats.tick() => if shared.somebody_waits() {
                 let beat = shared.next_beat(Some(ears.pid));
                 match ears.are_ours(channel, &format!("{};", beat.call)).await {
-                    Ok(Some(rows)) => drop(tokio::spawn(give_back(shared.clone(), beat.left_behind(&rows)))),
+                    Ok(Some(rows)) => drop(tokio::spawn(give_back(shared.clone(), beat.left_behind(shared, &rows)))),
                     _ => return false,
                 }
             },

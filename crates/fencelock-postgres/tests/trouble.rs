@@ -53,6 +53,27 @@ async fn a_place_that_was_not_withdrawn() {
     y.release().await.unwrap();
     within("who waits beside", beside).await.unwrap().unwrap().release().await.unwrap();
 }
+/// Places are looked for that nobody waits in while others are taken: whoever comes at that moment keeps his. (Red: whoever was not here
+/// before it was asked has gone.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_place_that_is_taken_meanwhile() {
+    let server = Postgres::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    let (began, mut waits) = (Instant::now(), Vec::new());
+    // A hold of its own for each: what waits with the same ttl in one process is one.
+    while began.elapsed() < 7 * SEC {
+        waits.push(tokio::spawn(b.mutex("x").ttl(60 * SEC + MS * u32::try_from(waits.len()).unwrap()).lock()));
+        tokio::time::sleep(20 * MS).await;
+    }
+    let places = || server.ask("SELECT string_agg(hold::text, ' ' ORDER BY ticket) FROM fencelock_waiter");
+    let n = waits.len().to_string();
+    eventually("all wait", || std::future::ready(server.ask("SELECT count(*) FROM fencelock_waiter") == n)).await;
+    let tickets = server.ask("SELECT max(ticket) - min(ticket) + 1 FROM fencelock_waiter");
+    assert_eq!(tickets, n, "nobody came twice: {}", places().len());
+    waits.iter().for_each(tokio::task::JoinHandle::abort);
+    held.release().await.unwrap();
+}
 /// The server's process that listens is there, and nothing comes of it any more: it is noticed, and another one listens. (Red: a listener
 /// that is never asked.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -90,9 +90,10 @@ BEGIN
   IF NOT EXISTS (SELECT FROM {s}.fencelock_client c
     WHERE c.client = p_client AND {s}.fencelock_hears(c.until, t + interval '1 second') AND (p_pid IS NULL OR c.pid = p_pid))
   THEN
-    -- Whoever was asked before it was known who listens does not take that back.
+    -- Whoever was sent before it was known who listens does not take that back; a process that listened before is nobody's any more.
     INSERT INTO {s}.fencelock_client AS c VALUES (p_client, t + interval '3 seconds', p_pid)
-      ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = coalesce(excluded.pid, c.pid);
+      ON CONFLICT (client) DO UPDATE SET until = excluded.until,
+        pid = CASE WHEN {s}.fencelock_alive(c.until, c.pid, t) THEN coalesce(excluded.pid, c.pid) ELSE excluded.pid END;
   END IF;
   INSERT INTO {s}.fencelock_waiter (space, name, hold, claim, take, ttl, floor, client, since, who)
     VALUES (p_space, p_name, p_hold, p_claim, p_take, p_ttl, p_floor, p_client, t, p_who)
