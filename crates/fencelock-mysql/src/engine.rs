@@ -361,9 +361,9 @@ impl Engine for MysqlEngine {
             sleep(after_locked(tries)).await;
         }
     }
-    async fn run(&self, reports: &Reports) -> Result<()> {
+    async fn run(&self, _reports: &Reports) -> Result<()> {
         let mut inbox = self.inbox.lock().await;
-        run(&self.shared, &mut inbox, reports, self.retention).await;
+        run(&self.shared, &mut inbox, self.retention).await;
         Ok(())
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {

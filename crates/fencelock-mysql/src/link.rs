@@ -24,7 +24,7 @@ use std::{
 };
 use tokio::{
     runtime::Handle,
-    sync::{Notify, OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore},
     time::{sleep, timeout},
 };
 
@@ -41,10 +41,8 @@ const WATCHES: usize = 8;
 /// A connection that was not needed for so long goes, but for the last one.
 const IDLE: Duration = Duration::from_secs(30);
 /// What each session begins with. A pooler may give us one that began otherwise: what matters is said again in each procedure.
-/// MariaDB ends a session whose transaction does nothing for a while; what is behind `M!` only MariaDB reads.
 const BEGIN: &str = "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
-                     autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, wait_timeout = 28800 \
-                     /*M!100300 , idle_transaction_timeout = 2, max_statement_time = 0 */";
+                     autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = 28800";
 const LOOK: &str = "SELECT SLEEP(0.001), SYSDATE(6) > NOW(6), CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only, VERSION(), \
                     @@global.log_bin, @@session.binlog_format";
 
@@ -165,7 +163,6 @@ impl Driver {
         let fault = |e| Fault::Connect(Arc::new(e));
         let opts = self.hosts.get(at).ok_or(Fault::Closed)?;
         let mut session = Session::new(opts.clone()).await.map_err(fault)?;
-        session.query_drop("ROLLBACK").await.map_err(fault)?;
         session.query_drop(BEGIN).await.map_err(fault)?;
         let row: Row = session.query_first(LOOK).await.map_err(fault)?.ok_or(Fault::Answer)?;
         if column(&row, 2) != Some("0") {
@@ -204,8 +201,6 @@ fn numbers(version: &str) -> (u32, u32) {
 pub(crate) struct Link {
     driver: Arc<Driver>,
     all: Arc<Connections<Arc<Wire>, Fault>>,
-    /// A connection was given up: what became of the holds is not known (SAFETY G6).
-    pub(crate) broke: Notify,
     pub(crate) endpoint: Arc<str>,
     pub(crate) time: ServerTime,
 }
@@ -214,7 +209,6 @@ impl Link {
         Ok(Self {
             driver: Arc::new(Driver::new(config)?),
             all: Connections::new(),
-            broke: Notify::new(),
             endpoint: config.endpoint().into(),
             time: ServerTime::default(),
         })
@@ -237,13 +231,8 @@ impl Link {
         if !conn.broken.load(Relaxed) {
             return Ok(conn);
         }
-        self.give_up(&conn);
+        self.all.give_up(&conn);
         self.all.here(CONNECT_TIMEOUT, make).await
-    }
-    fn give_up(&self, conn: &Conn) {
-        conn.broken.store(true, Relaxed);
-        self.all.give_up(conn);
-        self.broke.notify_one();
     }
     /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
     pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
@@ -303,17 +292,11 @@ impl Link {
         let wire: Arc<Wire> = Arc::clone(conn);
         let mut exchange = Exchange { wire, asked: Some(asked), permit: Some(permit), since: BootClock.now() };
         let Some(asked) = exchange.asked.as_mut() else { return Err(Fault::Closed) };
-        let Some((session, answer)) = within(left(), asked).await else {
-            // It goes on to its end, and nobody's renewal stands in line behind it meanwhile.
-            if lane == Lane::Renewals || limit >= PATIENCE {
-                self.give_up(conn);
-            }
-            return Err(Fault::Unanswered);
-        };
+        let Some((session, answer)) = within(left(), asked).await else { return Err(Fault::Unanswered) };
         exchange.asked = None;
         let answer = conn.ends(session, answer);
         if answer.as_ref().is_err_and(Fault::ends_connection) {
-            self.give_up(conn);
+            self.all.give_up(conn);
         }
         answer
     }

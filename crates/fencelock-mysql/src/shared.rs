@@ -4,12 +4,12 @@ use crate::{
     link::{Conn, Lane, Link, PATIENCE},
     wire::{
         call::Call,
-        reply::{Reply, place, status},
+        reply::{Reply, status},
     },
 };
 use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering::Relaxed},
@@ -153,41 +153,20 @@ impl Shared {
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
         let call = Call::new("release").text(&self.space).text(name.as_str()).id(hold);
-        let left = self.insist(&call.or_null(token.map(Token::get)).end()).await;
-        if left.is_ok() {
-            self.freed(name);
-        }
-        left
-    }
-    /// Places of this client that nobody here waits in any more. *Invariant:* an attempt is expected before its first command is sent and
-    /// until it has its turn, so whoever is found there, was not here before it was asked and is not here now has gone.
-    pub(crate) async fn left_behind(&self) -> Result<Vec<(Name, HoldId)>, Fault> {
-        let here: HashSet<HoldId> = self.waits().places.keys().copied().collect();
-        let conn = self.link.here().await?;
-        let call = Call::new("places").text(&self.space).id(self.client).end();
-        let rows = self.link.rows(&conn, Lane::Calls, PATIENCE, &call).await?;
-        let waits = self.waits();
-        let is_here = |hold: &HoldId| here.contains(hold) || waits.places.contains_key(hold);
-        Ok(rows.iter().filter_map(place).filter(|(_, hold)| !is_here(hold)).collect())
-    }
-    /// Ends a place in the queue, and no hold.
-    pub(crate) async fn quit(&self, name: &Name, hold: HoldId) -> Result<(), Fault> {
-        let call = Call::new("quit").text(&self.space).text(name.as_str()).id(hold).end();
-        self.insist(&call).await?;
-        self.freed(name);
-        Ok(())
-    }
-    /// One that is locked is tried again for as long as core waits.
-    async fn insist(&self, call: &str) -> Result<Reply, Fault> {
+        let call = call.or_null(token.map(Token::get)).end();
         let limit = BootClock.now() + LEAVE;
         let mut pause = 1;
         loop {
             let conn = self.link.here().await?;
             let left = BootClock.now().until(limit).max(Duration::from_millis(10));
-            match self.link.run(&conn, Lane::Calls, left, call).await {
+            match self.link.run(&conn, Lane::Calls, left, &call).await {
                 Ok(Reply::Locked) if BootClock.now() < limit => {}
                 Ok(Reply::Locked) => return Err(Fault::Locked),
                 Err(fault) if fault.is_conflict() && BootClock.now() < limit => {}
+                Ok(end) => {
+                    self.freed(name);
+                    return Ok(end);
+                }
                 end => return end,
             }
             sleep(Duration::from_millis(fastrand::u64(pause..2 * pause + 1))).await;

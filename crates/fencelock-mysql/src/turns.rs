@@ -25,7 +25,7 @@ const FIRST_LATER: u64 = 250;
 const EAGER: Duration = Duration::from_secs(5);
 const SOON: Duration = Duration::from_millis(20);
 const LOOK: u64 = 1_000;
-/// So often it is looked whether our pulse can be felt, and for places that were left behind.
+/// So often it is looked whether our pulse can be felt.
 const PULSE: Duration = Duration::from_secs(3);
 /// Those who wait for a lease to end look one after the other.
 const APART: Duration = Duration::from_millis(60);
@@ -199,16 +199,6 @@ pub(crate) async fn pulse(shared: Arc<Shared>) {
         shared.set_pulse(None);
     }
     sleep(PULSE).await;
-}
-
-/// Places that nobody here waits in any more: those beside whom they were would keep them alive. What does not come through is found again.
-pub(crate) async fn give_back(shared: Arc<Shared>) {
-    sleep(PULSE).await;
-    if let Ok(places) = shared.left_behind().await {
-        for (name, hold) in places {
-            let _ = shared.quit(&name, hold).await;
-        }
-    }
 }
 
 #[cfg(test)]

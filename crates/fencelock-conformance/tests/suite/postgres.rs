@@ -36,7 +36,7 @@ impl Family for Lease {
         }
     }
     fn is_variant(&self) -> bool {
-        !matches!(self, Self::AsItComes | Self::Session)
+        !matches!(self, Self::AsItComes)
     }
     fn start(&self) -> Box<dyn Fixture> {
         let server = match self {

@@ -50,11 +50,6 @@ pub(crate) fn column(row: &Row, at: usize) -> Option<&str> {
         _ => None,
     }
 }
-/// A place in a queue.
-pub(crate) fn place(row: &Row) -> Option<(Name, HoldId)> {
-    let field = Fields(row);
-    Some((Name::new(field.text("name")?).ok()?, field.hold()?))
-}
 /// When the answer was given, by the server's clock.
 pub(crate) fn clock(row: &Row) -> Option<i64> {
     Fields(row).number("now")

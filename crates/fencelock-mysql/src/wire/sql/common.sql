@@ -28,15 +28,18 @@ END
 CREATE PROCEDURE fencelock_create(IN p_space VARBINARY(512), IN p_name VARBINARY(512)) SQL SECURITY INVOKER
 BEGIN
   DECLARE v_floor BIGINT;
+  DECLARE v_there BOOLEAN DEFAULT FALSE;
   CALL fencelock_begin();
   SELECT m.floor INTO v_floor FROM fencelock_meta m WHERE m.one = 1 LOCK IN SHARE MODE;
   BEGIN
-    DECLARE CONTINUE HANDLER FOR 1062 BEGIN END;
+    DECLARE CONTINUE HANDLER FOR 1062 SET v_there = TRUE;
     INSERT INTO fencelock_lock (space, name, fence) VALUES (p_space, p_name, v_floor);
   END;
-  -- The floor is free for others before this one waits for anything else; and where somebody else has made it, what that met was locked.
-  COMMIT;
-  CALL fencelock_begin();
+  -- Somebody else has made it: what that met is locked for others, too.
+  IF v_there THEN
+    COMMIT;
+    CALL fencelock_begin();
+  END IF;
 END
 //
 -- Who is in the way, how many wait before this ticket, and how long until something ends by itself. It locks nothing, and comes after
@@ -68,17 +71,6 @@ BEGIN
   END IF;
   SELECT p_code AS code, t AS now, v_ahead AS ahead, v_rest AS rest, v_hold AS hold, v_claim AS claim, v_take AS take, v_size AS size,
     v_token AS token, v_who AS who, v_held AS held;
-END
-//
--- The clock was set back, and something ends later than its lease is long: whoever looks without the lock's row knows nothing by it.
--- By a second: what was given or renewed since the clock was read is not it.
-CREATE PROCEDURE fencelock_is_skewed(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN l_kind VARBINARY(16), IN l_hold BINARY(16), IN l_ttl BIGINT, IN l_ends BIGINT, OUT skewed BOOLEAN)
-SQL SECURITY INVOKER
-BEGIN
-  SET skewed = COALESCE(l_hold IS NOT NULL AND l_ends > t + l_ttl + 1000000, FALSE);
-  IF NOT skewed AND l_kind IN ('rw_lock', 'semaphore') THEN
-    SET skewed = EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.ends > t + h.ttl + 1000000);
-  END IF;
 END
 //
 -- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was set back
@@ -121,20 +113,19 @@ SQL SECURITY INVOKER
 fitting: BEGIN
   DECLARE v_held, v_ahead BIGINT DEFAULT 0;
   DECLARE v_ticket, v_mine BIGINT;
+  DECLARE v_lives BOOLEAN;
   SET fits = FALSE;
   IF l_hold IS NOT NULL AND l_ends > t THEN
     LEAVE fitting;
   END IF;
   IF settled THEN
-    -- Those in front who are dead have no place any more. One who is silent for a moment keeps his, and is passed: also when the server
-    -- itself stood still for some seconds.
+    -- Those in front who are dead have no place any more.
     burying: LOOP
       SET v_ticket = NULL;
-      SELECT q.ticket INTO v_ticket
+      SELECT q.ticket, COALESCE(c.ends > t AND c.ends < t + 10000000, FALSE) INTO v_ticket, v_lives
         FROM fencelock_waiter q LEFT JOIN fencelock_client c ON c.client = q.client
-        WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (c.client IS NULL OR c.ends < t - 30000000)
-        ORDER BY q.ticket LIMIT 1;
-      IF v_ticket IS NULL THEN
+        WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket ORDER BY q.ticket LIMIT 1;
+      IF v_ticket IS NULL OR v_lives THEN
         LEAVE burying;
       END IF;
       SET v_mine = NULL;

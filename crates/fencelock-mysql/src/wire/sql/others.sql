@@ -103,8 +103,7 @@ resizing: BEGIN
     SELECT 'size' AS code, t AS now, l_size AS size;
     LEAVE resizing;
   END IF;
-  -- As if it had been used now: it is kept for as long as what is used.
-  UPDATE fencelock_lock SET kind = 'semaphore', size = p_to, fence = GREATEST(fence, t), hold = NULL WHERE space = p_space AND name = p_name;
+  UPDATE fencelock_lock SET kind = 'semaphore', size = p_to, hold = NULL WHERE space = p_space AND name = p_name;
   -- Who wants more than there is has no place any more.
   DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND take > p_to;
   COMMIT;
@@ -208,7 +207,7 @@ cleaning: BEGIN
   DECLARE v_over, v_mine BOOLEAN DEFAULT FALSE;
   DECLARE dead_waiters CURSOR FOR
     SELECT q.space, q.name, q.ticket FROM fencelock_waiter q
-      WHERE NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = q.client AND c.ends > t - 30000000) LIMIT 1000;
+      WHERE NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = q.client AND c.ends > t - 10000000) LIMIT 1000;
   DECLARE dead_clients CURSOR FOR SELECT c.client FROM fencelock_client c WHERE c.ends < t - 60000000 LIMIT 1000;
   DECLARE old_holders CURSOR FOR SELECT h.space, h.name, h.hold FROM fencelock_holder h WHERE h.ends < t - 60000000 LIMIT 1000;
   DECLARE idle CURSOR FOR
@@ -244,7 +243,7 @@ cleaning: BEGIN
     -- Its client may have come to life again.
     SELECT TRUE INTO v_mine FROM fencelock_waiter q
       WHERE q.space = v_space AND q.name = v_name AND q.ticket = v_ticket
-        AND NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = q.client AND c.ends > t - 30000000)
+        AND NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = q.client AND c.ends > t - 10000000)
       FOR UPDATE SKIP LOCKED;
     IF v_mine THEN
       DELETE FROM fencelock_waiter WHERE space = v_space AND name = v_name AND ticket = v_ticket;

@@ -17,7 +17,7 @@ END
 CREATE PROCEDURE fencelock_acquire(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_wait BOOLEAN, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_who BLOB)
 SQL SECURITY INVOKER
 acquiring: BEGIN
-  DECLARE l_found, v_skewed BOOLEAN DEFAULT FALSE;
+  DECLARE l_found BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE l_size, l_fence, l_ttl, l_ends, t, v_ticket, v_number BIGINT;
@@ -39,10 +39,7 @@ acquiring: BEGIN
     CALL fencelock_create(p_space, p_name);
   ELSE
     -- A try that fails writes nothing and locks nothing.
-    IF NOT p_wait THEN
-      CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
-    END IF;
-    IF NOT p_wait AND NOT (l_hold <=> p_hold) AND NOT v_skewed
+    IF NOT p_wait AND NOT (l_hold <=> p_hold) AND (l_hold IS NULL OR l_ends <= t + l_ttl)
       AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold)
     THEN
       CALL fencelock_refusal(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, p_kind, p_claim, p_take, p_size,
@@ -123,11 +120,11 @@ END
 CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_pulse BIGINT, IN p_long BIGINT, IN p_least BIGINT, IN p_most BIGINT)
 SQL SECURITY INVOKER
 watching: BEGIN
-  DECLARE v_fits, v_skewed BOOLEAN DEFAULT FALSE;
+  DECLARE v_fits BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE w_claim VARBINARY(1);
-  DECLARE l_size, l_ttl, l_ends, l_since, t, v_began, v_ahead, v_pause, w_ticket, w_take BIGINT;
+  DECLARE l_size, l_ends, l_since, t, v_began, v_ahead, v_pause, w_ticket, w_take BIGINT;
   CALL fencelock_ready();
   SET v_began = {now};
   CALL fencelock_beat(p_client, p_pulse, v_began);
@@ -135,14 +132,9 @@ watching: BEGIN
     FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
   again: LOOP
     SET t = {now}, l_hold = NULL;
-    SELECT l.kind, l.size, l.hold, l.ttl, l.ends, l.since INTO l_kind, l_size, l_hold, l_ttl, l_ends, l_since
+    SELECT l.kind, l.size, l.hold, l.ends, l.since INTO l_kind, l_size, l_hold, l_ends, l_since
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
-    CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
-    IF v_skewed THEN
-      SELECT 'turn' AS code, t AS now;
-      LEAVE watching;
-    END IF;
-    IF l_hold IS NULL OR l_hold = p_hold OR l_ends <= t THEN
+    IF l_hold IS NULL OR l_ends <= t THEN
       SET l_since = v_began;
       SET v_fits = w_ticket IS NULL
         OR NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket = w_ticket);
@@ -159,7 +151,7 @@ watching: BEGIN
     END IF;
     SELECT COUNT(*) INTO v_ahead FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket < w_ticket;
     SET v_pause = LEAST(GREATEST((t - l_since) DIV 50, p_least), p_most);
-    DO SLEEP(LEAST(v_pause * (1 + LEAST(v_ahead, 7)), v_began + p_long - t) / 1000000);
+    DO SLEEP(v_pause * (1 + v_ahead) / 1000000);
   END LOOP;
   CALL fencelock_tell('queued', p_space, p_name, t, COALESCE(w_ticket, 0));
 END
@@ -169,7 +161,7 @@ END
 CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_client BINARY(16), IN p_pulse BIGINT)
 SQL SECURITY INVOKER
 looking: BEGIN
-  DECLARE l_found, v_fits, v_skewed BOOLEAN DEFAULT FALSE;
+  DECLARE l_found, v_fits BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE w_claim VARBINARY(1);
   DECLARE w_who BLOB;
@@ -186,8 +178,7 @@ looking: BEGIN
     FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
   SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
     FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
-  CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
-  IF w_ticket IS NOT NULL AND NOT v_skewed THEN
+  IF w_ticket IS NOT NULL AND (l_hold IS NULL OR l_ends <= t + l_ttl) THEN
     CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
     IF NOT v_fits THEN
       CALL fencelock_beat(p_client, p_pulse, t);
@@ -304,31 +295,6 @@ BEGIN
   END IF;
 END
 //
--- A place in the queue that nobody waits in any more. A hold it leaves alone: whoever says so may have been granted it meanwhile.
-CREATE PROCEDURE fencelock_quit(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16)) SQL SECURITY INVOKER
-BEGIN
-  DECLARE l_found BOOLEAN DEFAULT FALSE;
-  DECLARE EXIT HANDLER FOR SQLEXCEPTION
-  BEGIN
-    ROLLBACK;
-    RESIGNAL;
-  END;
-  CALL fencelock_ready();
-  CALL fencelock_begin();
-  SELECT TRUE INTO l_found FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
-  IF l_found THEN
-    CALL fencelock_forget(p_space, p_name, p_hold);
-  END IF;
-  COMMIT;
-  SELECT IF(l_found, 'done', 'locked') AS code;
-END
-//
--- What this client waits for, by what is written here.
-CREATE PROCEDURE fencelock_places(IN p_space VARBINARY(512), IN p_client BINARY(16)) SQL SECURITY INVOKER
-BEGIN
-  SELECT q.name, q.hold FROM fencelock_waiter q WHERE q.client = p_client AND q.space = p_space;
-END
-//
 -- Of many holds: each is the length of its name (2 bytes), its name, its id (16), its token and its ttl (8 each). One letter for each: e
 -- extended, g gone, u nothing is known. What is over is not revived.
 CREATE PROCEDURE fencelock_renew(IN p_space VARBINARY(512), IN p_all LONGBLOB) SQL SECURITY INVOKER
@@ -347,7 +313,7 @@ BEGIN
   END;
   CALL fencelock_ready();
   CALL fencelock_begin();
-  renewing: WHILE v_at < LENGTH(p_all) DO
+  WHILE v_at < LENGTH(p_all) DO
     SET v_length = CONV(HEX(SUBSTRING(p_all, v_at, 2)), 16, 10);
     SET v_name = SUBSTRING(p_all, v_at + 2, v_length);
     SET v_hold = SUBSTRING(p_all, v_at + 2 + v_length, 16);
@@ -365,19 +331,16 @@ BEGIN
       SET t = {now};
       IF NOT l_found THEN
         SET answers = CONCAT(answers, 'u');
-        ITERATE renewing;
       ELSEIF l_hold = v_hold AND l_fence = v_token AND l_ends > t THEN
         UPDATE fencelock_lock SET ttl = GREATEST(ttl, v_ttl), ends = GREATEST(LEAST(ends, t + GREATEST(ttl, v_ttl)), t + v_ttl)
           WHERE space = p_space AND name = v_name;
         SET answers = CONCAT(answers, 'e');
-        ITERATE renewing;
+      ELSE
+        SET answers = CONCAT(answers, 'g');
       END IF;
-      -- It is over; or it has become a reader's meanwhile, which is written elsewhere.
-    END IF;
-    IF NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) THEN
+    ELSEIF NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) THEN
       SET answers = CONCAT(answers, 'g');
     ELSE
-      SET l_found = FALSE;
       SELECT TRUE, h.token, h.ends INTO l_found, l_fence, l_ends
         FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold FOR UPDATE SKIP LOCKED;
       SET t = {now};

@@ -48,8 +48,7 @@ CREATE TABLE IF NOT EXISTS fencelock_waiter (
   since BIGINT NOT NULL,
   who BLOB NOT NULL,
   PRIMARY KEY (space, name, ticket),
-  KEY fencelock_waiter_hold (hold),
-  KEY fencelock_waiter_client (client)
+  KEY fencelock_waiter_hold (hold)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
 CREATE TABLE IF NOT EXISTS fencelock_client (
