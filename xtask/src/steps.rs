@@ -1,12 +1,14 @@
 //! A run of steps: each is announced and timed, a failing one stops nobody, the table at the end tells all.
 
 use crate::cargo::spell;
+use crate::tee::{Ran, tee_all};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 pub(crate) struct Steps {
     started: Instant,
     done: Vec<Done>,
+    said: Vec<String>,
 }
 
 struct Done {
@@ -17,7 +19,7 @@ struct Done {
 
 impl Steps {
     pub(crate) fn new() -> Self {
-        Self { started: Instant::now(), done: Vec::new() }
+        Self { started: Instant::now(), done: Vec::new(), said: Vec::new() }
     }
 
     /// Runs one step; says whether it succeeded, for those that make no sense after a failure.
@@ -39,8 +41,25 @@ impl Steps {
         self.step(name, || run(&mut command))
     }
 
+    /// A command that runs tests: what the failed ones said is kept, to be told again at the end.
+    pub(crate) fn tests(&mut self, name: &str, mut command: Command) -> bool {
+        let mut said = Vec::new();
+        let succeeded = self.step(name, || {
+            let Ran { output, failure } = tee_all(&mut command)?;
+            said = failures(&output);
+            failure.map_or(Ok(()), Err)
+        });
+        self.said.extend(said);
+        succeeded
+    }
+
+    /// What the tests that failed had said, for somebody who sees only the end of a long output.
+    pub(crate) fn said(&self) -> String {
+        self.said.iter().map(|line| format!("{line}\n")).collect()
+    }
+
     /// The table, and the exit code: one failed step is enough.
-    pub(crate) fn finish(self) -> ExitCode {
+    pub(crate) fn finish(&self) -> ExitCode {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0).max("total".len());
         println!("\n{:width$}  {:8} {:>9}", "step", "result", "time");
         for step in &self.done {
@@ -75,6 +94,71 @@ pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     }
 }
 
+/// How many lines of one failed test are told again: its first ones say why.
+const LINES: usize = 30;
+
+/// Of what test programs printed: what each failed test said, and what cargo has to say of programs that failed.
+fn failures(output: &str) -> Vec<String> {
+    let mut told = Vec::new();
+    // Lines of the test that is being told; none outside.
+    let mut of_test: Option<usize> = None;
+    for line in output.lines() {
+        if line.starts_with("---- ") && line.ends_with(" ----") {
+            of_test = Some(0);
+        } else if line == "failures:" || line.starts_with("test result:") {
+            of_test = None;
+        }
+        if let Some(lines) = &mut of_test {
+            *lines += 1;
+            if *lines <= LINES {
+                told.push(line.to_owned());
+            }
+        } else if line.starts_with("error: ") || line.starts_with("    `-p ") || line.contains("(signal: ") {
+            told.push(line.to_owned());
+        }
+    }
+    told
+}
+
 fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OUTPUT: &str = "\
+running 2 tests
+test a ... ok
+test b ... FAILED
+
+failures:
+
+---- b stdout ----
+
+thread 'b' panicked at tests/t.rs:3:5:
+it says why
+
+failures:
+    b
+
+test result: FAILED. 1 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.00s
+
+error: test failed, to rerun pass `-p p --test t`
+     Running tests/u.rs (target/debug/deps/u-0)
+error: 1 target failed:
+    `-p p --test t`
+";
+
+    #[test]
+    fn what_failed_tests_said_is_told_again() {
+        let told = failures(OUTPUT).join("\n");
+        for part in ["---- b stdout ----", "it says why", "error: test failed", "    `-p p --test t`"] {
+            assert!(told.contains(part), "{part}: {told}");
+        }
+        assert!(!told.contains("test a"), "{told}");
+        let long = format!("---- b stdout ----\n{}test result: FAILED", "line\n".repeat(500));
+        assert_eq!(failures(&long).len(), LINES);
+    }
 }

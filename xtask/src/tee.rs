@@ -1,7 +1,7 @@
-//! Runs a command so that its standard output is both seen and kept.
+//! Runs a command so that what it prints is both seen and kept.
 
 use crate::cargo::spell;
-use std::io::{Read, Write, stdout};
+use std::io::{PipeReader, PipeWriter, Read, Write, stdout};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -15,14 +15,29 @@ pub(crate) struct Ran {
 /// How long a process that outlived the command may keep its output open before it counts as left over.
 const PATIENCE: Duration = Duration::from_secs(2);
 
+/// Standard output; standard error is only seen.
 pub(crate) fn tee(command: &mut Command) -> Result<Ran, String> {
-    println!("   $ {}", spell(command));
-    let cannot = |error| format!("cannot start {}: {error}", spell(command));
-    let (mut reader, writer) = std::io::pipe().map_err(cannot)?;
+    let (reader, writer) = pipe(command)?;
     command.stdout(writer);
+    follow(command, reader)
+}
+
+/// Both, in the order in which they are written.
+pub(crate) fn tee_all(command: &mut Command) -> Result<Ran, String> {
+    let (reader, writer) = pipe(command)?;
+    command.stderr(writer.try_clone().map_err(|error| error.to_string())?).stdout(writer);
+    follow(command, reader)
+}
+
+fn pipe(command: &Command) -> Result<(PipeReader, PipeWriter), String> {
+    std::io::pipe().map_err(|error| format!("cannot start {}: {error}", spell(command)))
+}
+
+fn follow(command: &mut Command, mut reader: PipeReader) -> Result<Ran, String> {
+    println!("   $ {}", spell(command));
     let spawned = command.spawn().map_err(|error| format!("cannot start {}: {error}", spell(command)));
-    // The command owns a copy of the pipe's other end; while it has one, the output never ends.
-    command.stdout(Stdio::null());
+    // The command owns copies of the pipe's other end; while it has one, the output never ends.
+    command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = spawned?;
     let (sender, chunks) = channel();
     // A thread, because a job that escaped its test keeps the pipe open for ever, and must not stop us with it.
@@ -79,6 +94,12 @@ mod tests {
         let ran = sh("echo seen");
         assert_eq!((ran.output.as_str(), ran.failure), ("seen\n", None));
         assert!(sh("exit 3").failure.is_some());
+    }
+
+    #[test]
+    fn both_outputs_are_kept_in_their_order() {
+        let ran = tee_all(Command::new("sh").args(["-c", "echo one; echo two >&2; echo three"])).expect("sh starts");
+        assert_eq!((ran.output.as_str(), ran.failure), ("one\ntwo\nthree\n", None));
     }
 
     #[test]

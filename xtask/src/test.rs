@@ -14,8 +14,14 @@ pub(crate) enum Extent {
     Quick,
 }
 
+/// In the target folder: what failed tests said, for `.ci/run` to tell once more when the lints have had their say.
+const FAILURES: &str = "failures.txt";
+
 pub(crate) fn run(root: &Path, extent: Extent) -> ExitCode {
     let mut steps = Steps::new();
+    // Of an earlier run, or of none.
+    let failures = target_dir(root).join(FAILURES);
+    let _ = fs::remove_file(&failures);
     if !steps.step("commands that the tests call", packages::ensure) {
         return steps.finish();
     }
@@ -24,8 +30,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> ExitCode {
 
     // Built first, so that the tests' own times are not those of the compiler.
     steps.command("build", with(&["--no-run"]));
-    steps.command("unit, integration and end-to-end tests", with(&["--lib", "--bins", "--tests", "--examples"]));
-    steps.command("documentation tests", with(&["--doc"]));
+    steps.tests("unit, integration and end-to-end tests", with(&["--lib", "--bins", "--tests", "--examples"]));
+    steps.tests("documentation tests", with(&["--doc"]));
     steps.step("examples", || examples(root));
     let (seeds, limit) = if extent == Extent::Full { ("20000", "5000") } else { ("2000", "2000") };
     steps.command("simulated histories", simulate::command(root, &["--seeds", seeds]));
@@ -33,9 +39,14 @@ pub(crate) fn run(root: &Path, extent: Extent) -> ExitCode {
     steps.command("mutants are caught", simulate::command(root, &["--mutants", "--limit", limit]));
     // In the workspace build the CLI switches every engine on, so only this sees a program without any.
     let bare = ["test", "--package", "fencelock", "--no-default-features", "--no-fail-fast", "--tests"];
-    steps.command("facade without engines", cargo(root, bare));
+    steps.tests("facade without engines", cargo(root, bare));
     if extent == Extent::Full {
         steps.step("fencelock-sqlite with the oldest rusqlite", || oldest::test(root));
+    }
+    if !steps.said().is_empty()
+        && let Err(error) = fs::write(&failures, steps.said())
+    {
+        eprintln!("{}: {error}", failures.display());
     }
     steps.finish()
 }
