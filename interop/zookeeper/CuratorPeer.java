@@ -12,7 +12,7 @@
 //   participants KIND PATH                       ok A|B|C, in the order of the queue for the locks
 //   revoke NODE_PATH, state, quit                ok | ok STATE | ok
 //
-// KIND is mutex, semaphore-mutex, read, write, permits or multi (PATH is A,B,C); `participants` knows leader and latch
+// KIND is mutex, semaphore-mutex, read, write, permits, leader or multi (PATH is A,B,C); `participants` knows latch
 // too, but not multi. Readers of `rounds` only look whether the number stays.
 // NODE is a path, several with commas for several nodes, `-` for a leader. Nothing is left behind by `busy`.
 
@@ -189,7 +189,6 @@ public final class CuratorPeer {
     /** rounds KIND PATH N FILE [PERMITS/MAX]: the counter is exact only if nobody else was inside. */
     private String rounds(String[] words) throws Exception {
         String kind = words[1];
-        Claim claim = claim(kind, words[2], word(words, 5));
         int rounds = Integer.parseInt(words[3]);
         Path file = Path.of(words[4]);
         ExecutorService thread = newThread();
@@ -197,6 +196,7 @@ public final class CuratorPeer {
             return thread.submit(() -> {
                 long start = System.nanoTime();
                 for (int round = 0; round < rounds; round++) {
+                    Claim claim = claim(kind, words[2], word(words, 5)); // A selector leads once.
                     if (claim.acquire(LONGEST_MS) == null) return "error not got in time in round " + round;
                     try {
                         long before = number(file);
@@ -283,6 +283,7 @@ public final class CuratorPeer {
             case "read" -> of(new InterProcessReadWriteLock(client, path).readLock());
             case "write" -> of(new InterProcessReadWriteLock(client, path).writeLock());
             case "permits" -> new Permits(path, permits);
+            case "leader" -> new Leader(path, "theirs");
             case "multi" -> {
                 List<InterProcessLock> locks = new ArrayList<>();
                 for (String each : path.split(",")) locks.add(new InterProcessMutex(client, each));

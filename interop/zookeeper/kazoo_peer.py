@@ -12,8 +12,9 @@
     state, quit                             ok STATE | ok
 
 KIND is mutex, read or write, which contend with Curator, or kazoo's own: kazoo-mutex, kazoo-read, kazoo-write,
-kazoo-permits. `participants` knows leader and kazoo-election too. Readers of `rounds` only look whether the number
-stays. Nothing is left behind by `busy`, which may come later than MILLIS: kazoo waits that long for each predecessor.
+kazoo-permits. `rounds` and `participants` know leader and kazoo-election too. Readers of `rounds` only look whether the
+number stays. Nothing is left behind by `busy`, which may come later than MILLIS: kazoo waits that long for each
+predecessor.
 """
 
 import sys
@@ -185,7 +186,11 @@ class Peer:
         start = time.monotonic()
         for each in range(int(rounds)):
             # A new one each time: a used Lock takes its parent for granted, and a container may have gone meanwhile.
-            claim = Claim(self.client, kind, path, permits)
+            claim = (
+                Leader(ELECTIONS[kind](self.client, path, "theirs"))
+                if kind in ELECTIONS
+                else Claim(self.client, kind, path, permits)
+            )
             if claim.acquire(LONGEST) is None:
                 return f"error not got in {LONGEST} s in round {each}"
             try:

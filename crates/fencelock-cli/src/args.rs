@@ -36,6 +36,9 @@ pub(crate) enum Command {
     /// Measure throughput and hand-over of an engine, beside its bare driver
     #[command(after_help = BENCH_HELP)]
     Bench(Bench),
+    /// Print what PostgreSQL, MariaDB or MySQL need before the first lock, or make it
+    #[command(after_help = MIGRATE_HELP)]
+    Migrate(Migrate),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -211,6 +214,22 @@ pub(crate) struct Bench {
     /// Locks of the renew case; 0: without it
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub(crate) holders: usize,
+}
+
+const MIGRATE_HELP: &str = "\
+Whoever may create tables needs none of this: the first connection makes them. For the others, whose role may not:
+  fencelock migrate --role app > schema.sql          to be read, and run by psql or mariadb
+  fencelock migrate --role app --run                 as a role that may, once; app needs to create nothing
+Other engines have no schema.";
+
+#[derive(Debug, Args)]
+pub(crate) struct Migrate {
+    /// Make it, instead of printing it
+    #[arg(long)]
+    pub(crate) run: bool,
+    /// And let ROLE use it; on MariaDB and MySQL USER or USER@HOST
+    #[arg(long, value_name = "ROLE", value_parser = text())]
+    pub(crate) role: Option<String>,
 }
 
 fn some(text: &str) -> Result<usize, String> {

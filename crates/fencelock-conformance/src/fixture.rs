@@ -135,8 +135,9 @@ pub trait WakeUps: Send + Sync {
 pub trait Records: Send + Sync {
     /// Makes every record as old as one that goes, used or not: the next client that comes cleans up.
     async fn age(&self);
-    /// Makes the last tokens of all records higher than the time of day would, as if the store's clock had been ahead. How high.
-    async fn raise(&self) -> Token;
+    /// Makes the last tokens of these higher than the time of day would, as if the store's clock had been ahead. How high at most.
+    /// *Invariant:* those of other trials stay as they are: a hold whose token is not its own any more is lost.
+    async fn raise(&self, names: &[&str]) -> Token;
     /// Of which names there are records.
     async fn names(&self) -> Vec<String>;
 }

@@ -39,6 +39,7 @@
 mod case;
 mod cases;
 mod catalogue;
+pub mod claims;
 mod context;
 mod fixture;
 pub mod judge;

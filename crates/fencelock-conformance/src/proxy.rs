@@ -10,7 +10,7 @@ use std::{
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 /// How long the first command of a buffer is; `None`: it is not complete yet.
@@ -27,13 +27,15 @@ pub enum Trouble {
     None,
     /// It is forwarded, its reply is not, and the connection breaks.
     LoseReply,
-    /// It is forwarded, and once more over another connection, whose reply nobody reads: both before its sender hears. (A copy of a
-    /// command that was answered, and comes later, is nothing that a connection does.)
+    /// It is forwarded, and when it has had its effect once more over another connection, whose reply nobody reads: both before its sender
+    /// hears. (A copy that overtakes it is nothing that a connection does, nor one that comes when its sender knows the answer.)
     Twice,
     /// The connection breaks at once; the command arrives so much later all the same, over another one.
     Late(Duration),
     /// The connection breaks at once, and the command never arrives.
     Lose,
+    /// So many bytes of it arrive, and from then on nothing does, over any connection and on either side: its sender was stopped there.
+    Stop(usize),
 }
 
 /// Forwards to one server, from a port of its own, for as long as it lives.
@@ -53,6 +55,8 @@ struct Connection {
 struct Ears {
     deaf: AtomicBool,
     closed: Mutex<()>,
+    /// So much has come from the server.
+    answers: AtomicU64,
 }
 struct Shared {
     upstream: Mutex<SocketAddr>,
@@ -232,7 +236,11 @@ impl Shared {
                     Trouble::LoseReply => ears.deaf.store(true, SeqCst),
                     Trouble::Twice => {
                         let _later = lock(&ears.closed);
+                        let (answers, deadline) = (ears.answers.load(SeqCst), Instant::now() + Duration::from_secs(1));
                         let sent = server.write_all(&command);
+                        while ears.answers.load(SeqCst) == answers && Instant::now() < deadline {
+                            thread::sleep(Duration::from_micros(100));
+                        }
                         drop(self.elsewhere(greeting, command, Duration::ZERO).join());
                         if sent.is_err() {
                             break 'open;
@@ -244,6 +252,12 @@ impl Shared {
                         break 'open;
                     }
                     Trouble::Lose => break 'open,
+                    Trouble::Stop(after) => {
+                        self.silent.store(true, SeqCst);
+                        let _ = server.write_all(&command[..after.min(command.len())]);
+                        self.wait();
+                        break 'open;
+                    }
                 }
                 if server.write_all(&command).is_err() {
                     break 'open;
@@ -261,6 +275,7 @@ impl Shared {
             if mute.load(SeqCst) {
                 continue;
             }
+            ears.answers.fetch_add(1, SeqCst);
             drop(lock(&ears.closed));
             // The answer is there, so the command has had its effect.
             if ears.deaf.load(SeqCst) || client.write_all(&chunk[..n]).is_err() {

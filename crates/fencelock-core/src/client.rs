@@ -346,7 +346,7 @@ impl Client {
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Status> {
         self.core.ready("status")?;
         let (name, engine) = (Name::new(name)?, self.core.engine().clone());
-        self.core.on_runtime(async move { engine.inspect(&name).await }).await
+        self.core.on_runtime(async move { engine.inspect(&name).await }).await.map_err(Error::of_a_read)
     }
     /// The locks that are held or waited for and whose names begin with `prefix`, a page at a time.
     ///
@@ -358,7 +358,7 @@ impl Client {
     pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         self.core.ready("list")?;
         let (prefix, page, engine) = (prefix.to_owned(), page.clone(), self.core.engine().clone());
-        self.core.on_runtime(async move { engine.list(&prefix, &page).await }).await
+        self.core.on_runtime(async move { engine.list(&prefix, &page).await }).await.map_err(Error::of_a_read)
     }
     /// Takes the lock away from the hold with this token, and from no other. Its holder is told at once; what it does in that
     /// moment only the fence keeps out.

@@ -1,7 +1,12 @@
 //! One connection for each runtime that calls.
+use crate::{
+    clock::{BootClock, Clock},
+    error::{Error, ErrorKind},
+};
 use std::{
     fmt,
     ops::Deref,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -10,8 +15,8 @@ use std::{
 };
 use tokio::{
     runtime::{Handle, Id},
-    sync::watch,
-    time::timeout,
+    sync::{oneshot, watch},
+    time::{sleep, timeout},
 };
 
 /// An engine's connections: one for each tokio runtime that calls it, made when it is needed and made again when it was given up.
@@ -158,13 +163,88 @@ impl<C, F> fmt::Debug for Connections<C, F> {
     }
 }
 
+/// A connection that `here` makes or has, tried again for `limit` when there is no server and that `may_pass`, until `stopped`: then why there
+/// was none is told, too; `why` it is before anything is known.
+///
+/// # Errors
+/// What `here` said the last time.
+///
+/// # Cancel safety
+/// As that of `here`.
+pub async fn soon<C, F, A: Future<Output = Result<C, F>>>(
+    limit: Duration,
+    here: impl Fn() -> A,
+    may_pass: impl Fn(&F) -> bool,
+    mut why: F,
+    stopped: impl Future<Output = ()>,
+) -> Result<C, F> {
+    let (limit, mut pause, mut stopped) = (BootClock.now() + limit, Duration::from_millis(10), pin!(stopped));
+    loop {
+        tokio::select! {
+            biased;
+            conn = here() => match conn {
+                Err(fault) if may_pass(&fault) && BootClock.now() + pause < limit => why = fault,
+                end => return end,
+            },
+            () = sleep(BootClock.now().until(limit)) => return Err(why),
+            () = &mut stopped => return Err(why),
+        }
+        tokio::select! {
+            biased;
+            () = &mut stopped => return Err(why),
+            () = sleep(pause) => {}
+        }
+        pause = (pause * 2).min(Duration::from_millis(250));
+    }
+}
+/// An engine that is connected by a driver of tokio's: where the caller has an executor of another kind it has a runtime of its own
+/// while it looks.
+///
+/// # Errors
+/// What `work` says; `Unreachable` or `Closed` where there is no thread for it.
+///
+/// # Cancel safety
+/// If dropped it is dropped with it, or goes on by itself to its end.
+pub async fn on_tokio<T: Send + 'static>(
+    work: impl Future<Output = crate::Result<T>> + Send + 'static,
+) -> crate::Result<T> {
+    if Handle::try_current().is_ok() {
+        return work.await;
+    }
+    let (tx, rx) = oneshot::channel();
+    let refuse =
+        |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no thread can be started").because(e);
+    let work = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let _ = tx.send(runtime.map_err(refuse).and_then(|runtime| runtime.block_on(work)));
+    };
+    std::thread::Builder::new().name("fencelock-connect".into()).spawn(work).map_err(refuse)?;
+    rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "connect", "the thread that connects has ended")))
+}
+/// What comes within `limit` of the time in which this process ran: one that was stopped, or a machine that stood still, has not
+/// waited meanwhile, and reads what has come before it gives up.
+///
+/// # Cancel safety
+/// As that of `answer`.
+pub async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
+    const NAPS: u32 = 8;
+    let mut answer = pin!(answer);
+    for _ in 0..NAPS {
+        if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {
+            return Some(answer);
+        }
+    }
+    None
+}
+
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: one connection for all runtimes; giving one up gives up all; no limit for its making.
+    //! Planted to see them go red: one connection for all runtimes; giving one up gives up all; no limit for its making; one nap
+    //! of the whole limit.
     #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
     use super::*;
     use std::sync::atomic::AtomicUsize;
-    use tokio::{runtime::Builder, sync::Notify, time::sleep};
+    use tokio::{runtime::Builder, sync::Notify};
 
     const SEC: Duration = Duration::from_secs(1);
     type All = Connections<usize, NoConnection>;
@@ -219,5 +299,17 @@ mod tests {
         sleep(Duration::from_millis(20)).await;
         assert_eq!(all.here(SEC, || async { Err(NoConnection::Late) }).await.unwrap_err(), NoConnection::Late);
         assert_eq!(*all.here(SEC, || async { Ok(1) }).await.unwrap(), 1);
+    }
+    #[tokio::test]
+    async fn a_process_that_stood_still_has_not_waited() {
+        let (limit, still) = (Duration::from_millis(400), Duration::from_millis(600));
+        let answer = async {
+            std::thread::sleep(still);
+            sleep(Duration::from_millis(5)).await;
+        };
+        assert!(within(limit, answer).await.is_some());
+        let began = BootClock.now();
+        assert!(within(limit, std::future::pending::<()>()).await.is_none());
+        assert!(began.until(BootClock.now()) >= limit);
     }
 }

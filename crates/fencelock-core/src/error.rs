@@ -73,6 +73,13 @@ impl Error {
         let message = message.into();
         Self(Box::new(Inner { kind, operation, message, context: Vec::new(), hint: None, source: None }))
     }
+    /// Of a call that only reads: whatever broke off, nothing is open.
+    pub(crate) fn of_a_read(mut self) -> Self {
+        if self.0.kind == ErrorKind::Ambiguous {
+            self.0.kind = ErrorKind::Unreachable;
+        }
+        self
+    }
     /// Adds a value that helps to find the place.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {

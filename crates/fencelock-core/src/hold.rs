@@ -70,8 +70,9 @@ impl Session {
         self.sent_at.fetch_max(sent_at.as_nanos(), AcqRel);
         self.beat.notify_waiters();
     }
-    pub(crate) fn end(&self) {
-        self.sent_at.store(Self::ENDED, Release);
+    /// Whether it had not before.
+    pub(crate) fn end(&self) -> bool {
+        self.sent_at.swap(Self::ENDED, AcqRel) != Self::ENDED
     }
     /// `None` before the first heartbeat and after the end.
     pub(crate) fn sent_at(&self) -> Option<Moment> {

@@ -2,10 +2,13 @@
 //! implement [`Engine`].
 //!
 //! The rules that make it safe have names (`SAFETY G1` …): `docs/design/safety.md` lists them.
+mod admin;
 mod attempt;
 mod chaos;
 mod client;
 mod clock;
+#[doc(hidden)]
+pub mod config;
 mod connections;
 mod engine;
 mod error;
@@ -19,6 +22,7 @@ pub mod memory;
 #[doc(hidden)]
 pub mod mutants;
 mod os;
+mod pace;
 mod pauses;
 mod server_time;
 mod shared_guard;
@@ -30,11 +34,14 @@ mod types;
 pub mod url;
 mod watched;
 
+pub use admin::Admin;
 pub use attempt::{Acquire, Claimed, Try};
 pub use chaos::{Chaos, Operation, Trouble};
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
 pub use connections::{Connection, Connections, NoConnection};
+#[doc(hidden)]
+pub use connections::{on_tokio, soon, within};
 pub use engine::{Cells, Engine};
 pub use error::{Error, ErrorKind, Result};
 pub use gate::Gate;
@@ -43,6 +50,7 @@ pub use keeper::Reports;
 pub use locks::{
     Cell, Election, Leader, Member, MultiGuard, MultiLock, Mutex, Observer, Owner, RwLock, Semaphore, Term,
 };
+pub use pace::Pace;
 pub use server_time::ServerTime;
 pub use shared_guard::SharedGuard;
 pub use ticket::Ticket;

@@ -1,6 +1,6 @@
 //! One parser for the URLs of all engines: several hosts, percent-decoding, unknown keys refused, secrets kept back. (The `url`
 //! crate refuses `etcd://h1:2379,h2:2379`.)
-use crate::error::{Error, ErrorKind, Result};
+use crate::{config::invalid, error::Result};
 use std::{fmt, time::Duration};
 
 /// A parsed URL: `scheme:path?key=value` or `scheme://user:password@host:port,host:port/path?key=value`. Engines take out the
@@ -156,9 +156,6 @@ fn distance(a: &str, b: &str) -> usize {
         }
     }
     row[b.len()]
-}
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "connect", message)
 }
 /// Without what may be a password.
 fn shown(text: &str) -> String {

@@ -1,10 +1,11 @@
 //! What an `etcd:` URL says.
-use fencelock_core::{Error, ErrorKind, Result, url::Url};
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    time::Duration,
+pub use fencelock_core::config::Tls;
+use fencelock_core::{
+    Result,
+    config::{Written, check_hosts, check_ttl, host_port, host_ports, invalid},
+    url::Url,
 };
+use std::{fmt, time::Duration};
 
 /// The keys of a URL.
 const KEYS: [&str; 6] = ["ca", "cert", "key", "namespace", "prefix", "ttl"];
@@ -30,14 +31,6 @@ pub struct Config {
     /// The ttl of holds that do not say their own.
     pub ttl: Duration,
 }
-/// Files in PEM.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// Who signed the servers' certificates; `None`: somebody whom this machine trusts.
-    pub ca: Option<PathBuf>,
-    /// The certificate and the key that we show.
-    pub client: Option<(PathBuf, PathBuf)>,
-}
 
 impl Config {
     /// The members, and the defaults.
@@ -54,66 +47,36 @@ impl Config {
         let encrypted = match url.scheme() {
             "etcd" => false,
             "etcds" => true,
-            other => return Err(invalid(format!("{other:?} is not this engine's")).hint("write etcd://HOST:2379")),
+            _ => return Err(url.refuse_scheme("write etcd://HOST:2379")),
         };
-        let hosts: Vec<_> = url.hosts().iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
         if !matches!(url.path(), "" | "/") {
             return Err(invalid(format!("{:?} is not read: etcd has no databases", url.path()))
                 .hint("write etcd://HOST:2379?prefix=…"));
         }
-        let mut config = Self::new(hosts);
-        config.login = match (url.user(), url.password()) {
-            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
-            (None, None) => None,
-            _ => {
-                return Err(invalid("user and password belong together".into()).hint("write etcd://USER:PASSWORD@HOST"));
-            }
-        };
-        if let Some(prefix) = url.take("prefix") {
-            config.prefix = prefix;
-        }
-        if let Some(namespace) = url.take("namespace") {
-            config.namespace = namespace;
-        }
-        if let Some(ttl) = url.take_duration("ttl")? {
-            config.ttl = ttl;
-        }
-        let (ca, cert, key) = (url.take("ca"), url.take("cert"), url.take("key"));
-        if !encrypted && (ca.is_some() || cert.is_some() || key.is_some()) {
-            return Err(
-                invalid("certificates are given for a connection that is not encrypted".into()).hint("write etcds://")
-            );
-        }
-        let client = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(invalid("cert and key belong together".into()).hint("give both, or neither")),
-        };
-        config.tls = encrypted.then(|| Tls { ca: ca.map(Into::into), client });
+        let mut config = Self::new(url.hosts_or(PORT));
+        config.login = url.login("write etcd://USER:PASSWORD@HOST")?;
+        config.prefix = url.take("prefix").unwrap_or(config.prefix);
+        config.namespace = url.take("namespace").unwrap_or_default();
+        config.ttl = url.take_duration("ttl")?.unwrap_or(config.ttl);
+        config.tls = url.take_tls(encrypted, "write etcds://")?;
         url.finish(&KEYS)?;
         config.check()?;
         Ok(config)
     }
     pub(crate) fn check(&self) -> Result<()> {
-        if self.hosts.is_empty() || self.hosts.iter().any(|(host, _)| host.is_empty()) {
-            return Err(invalid("a host is missing".into()).hint("write etcd://HOST:2379"));
-        }
+        check_hosts(&self.hosts, "write etcd://HOST:2379")?;
         let odd = |c: char| c == '\0' || c == '%';
         if self.prefix.len() > 512 || self.prefix.contains(odd) {
-            return Err(invalid("the prefix is too long, or holds a NUL or a %".into()).hint("use at most 512 bytes"));
+            return Err(invalid("the prefix is too long, or holds a NUL or a %").hint("use at most 512 bytes"));
         }
         if self.namespace.len() > 512 || self.namespace.contains('\0') {
-            return Err(invalid("the namespace is too long, or holds a NUL".into()).hint("use at most 512 bytes"));
+            return Err(invalid("the namespace is too long, or holds a NUL").hint("use at most 512 bytes"));
         }
         // Its keys would lie among those of a lock of that name.
         if !self.namespace.is_empty() && !self.prefix.ends_with('/') {
-            return Err(invalid("a namespace needs a prefix that ends with a /".into()).hint("write ?prefix=locks/"));
+            return Err(invalid("a namespace needs a prefix that ends with a /").hint("write ?prefix=locks/"));
         }
-        if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
-            let range = format!("etcd takes {MIN_TTL:?} to {MAX_TTL:?}");
-            return Err(invalid(format!("a ttl of {:?} cannot be used", self.ttl)).with("key", "ttl").hint(range));
-        }
-        Ok(())
+        check_ttl(self.ttl, MIN_TTL..=MAX_TTL, format!("etcd takes {MIN_TTL:?} to {MAX_TTL:?}"))
     }
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "etcds" } else { "etcd" }
@@ -121,38 +84,24 @@ impl Config {
     /// Each member as gRPC names it.
     pub(crate) fn members(&self) -> impl Iterator<Item = String> + '_ {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
-        self.hosts.iter().map(move |(host, port)| format!("{scheme}://{}:{port}", bracketed(host)))
+        self.hosts.iter().map(move |(host, port)| format!("{scheme}://{}", host_port(host, *port)))
     }
     /// For people; without secrets.
     pub(crate) fn endpoint(&self) -> String {
-        let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{}:{port}", bracketed(host))).collect();
-        format!("{}://{}", self.scheme(), hosts.join(","))
+        format!("{}://{}", self.scheme(), host_ports(&self.hosts))
     }
     /// The URL that leads to the same locks; `None` when it would show the password.
     pub(crate) fn url(&self) -> Option<String> {
         if self.login.is_some() {
             return None;
         }
-        let mut url = self.endpoint();
-        url.push_str("?prefix=");
-        url.push_str(&encode(&self.prefix));
-        if !self.namespace.is_empty() {
-            url.push_str(&format!("&namespace={}", encode(&self.namespace)));
-        }
-        let mut file = |name: &str, path: &Path| {
-            url.push_str(&format!("&{name}={}", encode(path.to_str()?)));
-            Some(())
-        };
+        let mut url = Written::new(self.endpoint(), "/");
+        url.add("prefix", &self.prefix);
+        url.add_some("namespace", &self.namespace);
         if let Some(tls) = &self.tls {
-            if let Some(ca) = &tls.ca {
-                file("ca", ca)?;
-            }
-            if let Some((cert, key)) = &tls.client {
-                file("cert", cert)?;
-                file("key", key)?;
-            }
+            url.add_tls(tls)?;
         }
-        Some(url)
+        Some(url.end())
     }
 }
 impl fmt::Debug for Config {
@@ -160,27 +109,12 @@ impl fmt::Debug for Config {
         write!(f, "Config({})", self.endpoint())
     }
 }
-fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
-}
-fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "connect", message)
-}
 
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: the password in `Debug`.
     use super::*;
+    use fencelock_core::ErrorKind;
 
     #[test]
     fn urls() {

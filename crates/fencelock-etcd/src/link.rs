@@ -8,12 +8,11 @@ use crate::{
     error::Fault,
     wire::pb::{Authenticate, Authenticated, Txn, TxnDone},
 };
-use fencelock_core::{BootClock, Clock, Error, ErrorKind, Result};
+use fencelock_core::{BootClock, Clock, Error, ErrorKind, Result, within};
+use fencelock_tls::{chain, key};
 use prost::Message;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
     future::pending,
-    path::Path,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -448,18 +447,6 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// What comes within `limit` of the time in which this process ran: one that was stopped has not waited meanwhile, and reads what
-/// has come before it gives up.
-pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
-    const NAPS: u32 = 8;
-    let mut answer = pin!(answer);
-    for _ in 0..NAPS {
-        if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {
-            return Some(answer);
-        }
-    }
-    None
-}
 /// With what lies below it, which says more.
 fn said(error: &dyn std::error::Error) -> String {
     let mut words = error.to_string();
@@ -472,34 +459,13 @@ fn said(error: &dyn std::error::Error) -> String {
     words
 }
 fn certificates(tls: &Tls) -> Result<ClientTlsConfig> {
-    let refuse =
-        |path: &Path, why: &str| Error::new(ErrorKind::InvalidConfig, "connect", why).with("file", path.display());
-    let read =
-        |path: &Path| std::fs::read(path).map_err(|e| refuse(path, "a file of the URL cannot be read").because(e));
-    let certificate = |path: &Path| {
-        let pem = read(path)?;
-        let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-        match all {
-            Ok(all) if !all.is_empty() => Ok(pem),
-            _ => Err(refuse(path, "it holds no certificate").hint("give a file in PEM: -----BEGIN CERTIFICATE-----")),
-        }
-    };
-    let key = |path: &Path| {
-        let pem = read(path)?;
-        match PrivateKeyDer::from_pem_slice(&pem) {
-            Ok(_) => Ok(pem),
-            Err(_) => {
-                Err(refuse(path, "it holds no private key").hint("give a file in PEM: -----BEGIN PRIVATE KEY-----"))
-            }
-        }
-    };
     let mut config = ClientTlsConfig::new();
     config = match &tls.ca {
-        Some(ca) => config.ca_certificate(Certificate::from_pem(certificate(ca)?)),
+        Some(ca) => config.ca_certificate(Certificate::from_pem(chain(ca)?)),
         None => config.with_native_roots(),
     };
     if let Some((cert, private)) = &tls.client {
-        config = config.identity(Identity::from_pem(certificate(cert)?, key(private)?));
+        config = config.identity(Identity::from_pem(chain(cert)?, key(private)?));
     }
     Ok(config)
 }

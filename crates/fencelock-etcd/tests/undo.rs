@@ -9,7 +9,7 @@ use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::{Client, MultiLock};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::{
-    Etcd, abandon, panics,
+    Etcd, Port, abandon, panics,
     processes::{bar, full},
 };
 use std::{
@@ -208,10 +208,12 @@ async fn a_client_that_vanishes_leaves_nothing_when_its_lease_is_over() {
         client.mutex(format!("first{n}")).lock().await.unwrap().release().await.unwrap();
         all.push((proxy, client));
     }
-    let mut waits = Vec::new();
+    let (mut waits, nowhere) = (Vec::new(), Port::free());
     for (proxy, client) in &all {
         // Its words arrive, and nothing comes back: as many as a server takes that has not said that it takes more.
         proxy.mute_all();
+        // A connection that it makes meanwhile is none.
+        proxy.lead_to(([127, 0, 0, 1], nowhere.number()).into());
         waits.extend((0..each).map(|i| {
             let lock = client.mutex(format!("vanished{i}"));
             tokio::spawn(async move { lock.lock().await })

@@ -1,12 +1,14 @@
 //! The engine's door: calls of callers go over their runtime's own connection, whatever waits is given to `run`.
 use crate::{
-    config::{Config, MAX_TTL, MIN_TTL},
+    config::{Config, MAX_TTL, MIN_TTL, Strategy},
     error::Fault,
     keeper::{Order, run},
-    link::{CONNECT_TIMEOUT, Conn, Lane, Link, PATIENCE},
+    link::{Conn, Lane, Link},
     list::list,
-    shared::{Shared, micros},
-    turns::{Turned, after_locked, granted},
+    session::{MysqlSessionEngine, take_back},
+    shared::Shared,
+    shedlock::MysqlShedLockEngine,
+    turns::Turned,
     wire::{
         call::{Call, Holds},
         reply::{Reply, Value, column, letter, value},
@@ -16,8 +18,9 @@ use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Capabilities, Cells, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing,
     Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
-    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
+    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting, on_tokio,
 };
+use fencelock_database::{AGAIN, CONNECT_TIMEOUT, PATIENCE, TRY, WINDOW, after_locked, granted, micros, open_window};
 use std::{
     fmt,
     sync::{
@@ -31,14 +34,30 @@ use tokio::{
     time::sleep,
 };
 
-/// So often an acquire is sent again under its hold id when nobody knows what became of it.
-const AGAIN: u32 = 5;
-/// A command that creates takes effect within so long, or never (SAFETY A2).
-const WINDOW: Duration = PATIENCE;
-/// Whoever only tries is answered in time, also while somebody's transaction keeps the row (SAFETY E2).
-const TRY: Duration = Duration::from_millis(30);
 /// The most holds of one renewal.
 const BATCH: usize = 256;
+
+/// The engine of this configuration's strategy.
+///
+/// # Errors
+/// As [`MysqlEngine::connect`], [`MysqlSessionEngine::connect`] and [`MysqlShedLockEngine::connect`].
+///
+/// # Cancel safety
+/// As there.
+///
+/// ```no_run
+/// # async fn example() -> fencelock_core::Result<()> {
+/// let config = fencelock_mysql::Config::from_url("mysql://app@db/shop?strategy=shedlock")?;
+/// let client = fencelock_core::Client::builder(fencelock_mysql::connect(config).await?).build()?;
+/// # Ok(()) }
+/// ```
+pub async fn connect(config: Config) -> Result<Arc<dyn Engine>> {
+    Ok(match config.strategy {
+        Strategy::Lease => Arc::new(MysqlEngine::connect(config).await?),
+        Strategy::Session => Arc::new(MysqlSessionEngine::connect(config).await?),
+        Strategy::ShedLock => Arc::new(MysqlShedLockEngine::connect(config).await?),
+    })
+}
 
 /// Locks in MariaDB or MySQL.
 pub struct MysqlEngine {
@@ -65,26 +84,23 @@ impl MysqlEngine {
     /// # Cancel safety
     /// If dropped nothing is left but, perhaps, the tables.
     pub async fn connect(config: Config) -> Result<Self> {
-        if tokio::runtime::Handle::try_current().is_ok() {
-            return Self::open(config).await;
+        if config.strategy != Strategy::Lease {
+            let error = Error::new(ErrorKind::InvalidConfig, "connect", "this is the engine of strategy=lease");
+            return Err(error.hint("take fencelock::connect, which takes the right one"));
         }
-        // An executor of another kind: the driver needs one of its own while it looks.
-        let (tx, rx) = oneshot::channel();
-        let refuse =
-            |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no thread can be started").because(e);
-        let work = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let _ = tx.send(runtime.map_err(refuse).and_then(|runtime| runtime.block_on(Self::open(config))));
-        };
-        std::thread::Builder::new().name("fencelock-connect".into()).spawn(work).map_err(refuse)?;
-        rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "connect", "the thread that connects has ended")))
+        on_tokio(Self::open(config)).await
     }
-    async fn open(config: Config) -> Result<Self> {
+    /// Whatever the strategy: this part is the same.
+    pub(crate) async fn open(config: Config) -> Result<Self> {
         config.check()?;
         let link = Link::new(&config)?;
-        let store = link.set_up().await.map_err(|fault| link.tell("connect", &fault))?;
+        let store = link.set_up(&config).await.map_err(|fault| link.tell("connect", &fault))?;
         let told = |_| Error::new(ErrorKind::Closed, "connect", "no number could be made");
         let client = EngineId::random()?.to_string().parse::<HoldId>().map_err(told)?;
+        if config.doorbell && link.pulse(client).await.map_err(|fault| link.tell("connect", &fault))?.is_none() {
+            let what = "a named lock is not one session's here, so there are no doorbells: a Galera cluster, or a proxy that lends sessions";
+            return Err(Error::new(ErrorKind::InvalidConfig, "connect", what).hint("leave out doorbell=on"));
+        }
         let capabilities = Capabilities {
             read_write: true,
             downgrade: true,
@@ -94,7 +110,7 @@ impl MysqlEngine {
             tickets: true,
             fencing: Fencing::BestEffort,
             ordering: Ordering::Fifo,
-            waiting: Waiting::Poll,
+            waiting: if config.doorbell { Waiting::Push } else { Waiting::Poll },
             taken_away: TakenAway::AtRenewal,
             ttl_per_hold: true,
             renew_batch: BATCH,
@@ -112,7 +128,7 @@ impl MysqlEngine {
             default_ttl: config.ttl,
         };
         let (orders, inbox) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared::new(link, config.namespace.clone(), client));
+        let shared = Arc::new(Shared::new(link, config.namespace.clone(), client, config.doorbell));
         Ok(Self { info, retention: config.retention, shared, orders, inbox: Mutex::new(inbox) })
     }
     /// As [`connect`](Self::connect), by a `mysql:` or `mariadb:` URL.
@@ -133,21 +149,19 @@ impl MysqlEngine {
         Self::connect(Config::from_url(url)?).await
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
     fn link(&self) -> &Link {
         &self.shared.link
     }
     fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
         move |fault| self.link().tell(operation, &fault)
     }
-    /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
-    fn open_window(&self, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
-        let (not_after, more) = self.link().time.end(sent_at, WINDOW)?;
-        request.open(sent_at, WINDOW + WINDOW / 50 + more).map(|ends| (not_after, ends))
-    }
     /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up.
     /// *Invariant:* not before a release of it is answered, which would find nothing.
     fn drop_hold(&self, name: &Name, hold: HoldId) {
-        if let Some(until) = self.shared.haunts(hold) {
+        if let Some(until) = self.shared.haunted.haunts(hold) {
             let _ = self.orders.send(Order::Sweep { name: name.clone(), hold, until });
         }
     }
@@ -169,7 +183,7 @@ impl MysqlEngine {
         Ok(Outcome::Granted(granted(request, token, sent_at, now)))
     }
     /// A function that answers at once but for a locked row, asked until that is free.
-    async fn unlocked(&self, call: &str) -> Result<Reply, Fault> {
+    pub(crate) async fn unlocked(&self, call: &str) -> Result<Reply, Fault> {
         let (limit, mut tries) = (BootClock.now() + PATIENCE, 0);
         loop {
             let rows = self.link().again(call).await?;
@@ -181,6 +195,31 @@ impl MysqlEngine {
             }
             sleep(after_locked(tries)).await;
         }
+    }
+    /// By this procedure, which takes all of them as bytes.
+    pub(crate) async fn renew_by(&self, call: Call, grants: &[Grant]) -> Result<Vec<Renewed>> {
+        let told = self.told("renew");
+        // One of nothing is a look at a fixed lease, and has time.
+        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min().unwrap_or(MAX_TTL);
+        let mut holds = Holds::new();
+        for grant in grants {
+            holds.push(grant.name.as_str(), grant.hold, grant.token.get(), micros(grant.ttl));
+        }
+        let call = call.bytes(holds.bytes()).end();
+        let conn = self.link().here().await.map_err(&told)?;
+        let sent_at = BootClock.now();
+        // One on which nothing is answered is left alone, and the next renewal has another one.
+        let rows = self.link().rows(&conn, Lane::Renewals, PATIENCE.min(shortest / 4), &call).await.map_err(&told)?;
+        let answers = rows.first().and_then(|row| column(row, 0)).unwrap_or_default();
+        if answers.len() != grants.len() {
+            return Err(told(Fault::Answer));
+        }
+        let renewed = |letter: char| match letter {
+            'e' => Renewed::Extended { sent_at },
+            'g' => Renewed::Lost(LossReason::TakenOver),
+            _ => Renewed::Unknown,
+        };
+        Ok(answers.chars().map(renewed).collect())
     }
 }
 impl fmt::Debug for MysqlEngine {
@@ -203,7 +242,7 @@ impl Engine for MysqlEngine {
             // Why there is none is told also to those who gave up waiting for it.
             let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
             let sent_at = BootClock.now();
-            let Some((not_after, ends)) = self.open_window(request, sent_at) else {
+            let Some((not_after, ends)) = open_window(&self.link().time, request, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
             let pause = match self.claim(&conn, request, not_after).await {
@@ -221,6 +260,7 @@ impl Engine for MysqlEngine {
                     return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
                 }
                 Ok(Reply::OtherSize(size)) => return Err(request.other_capacity(size)),
+                Ok(Reply::Layout(other)) => return Err(self.link().tell("lock", &Fault::Layout(other))),
                 Ok(Reply::Locked) => {
                     // A transaction of the user's own may keep the row for long, or another one's statement for a moment.
                     let tried = locked_since.get_or_insert(sent_at).until(BootClock.now());
@@ -251,7 +291,7 @@ impl Engine for MysqlEngine {
                 Err(fault) => {
                     let error = self.link().tell("lock", &fault);
                     misses += 1;
-                    self.shared.haunt(request.hold(), ends);
+                    self.shared.haunted.haunt(request.hold(), ends);
                     let passes = fault.is_soon_over() && BootClock.now() < limit;
                     if !error.is_temporary() || !(misses <= AGAIN || passes) || request.is_stopped() {
                         return Err(error);
@@ -287,28 +327,15 @@ impl Engine for MysqlEngine {
         left.map(drop).map_err(self.told("withdraw"))
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
-        let told = self.told("renew");
-        // One of nothing is a look at a fixed lease, and has time.
-        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min().unwrap_or(MAX_TTL);
-        let mut holds = Holds::new();
-        for grant in grants {
-            holds.push(grant.name.as_str(), grant.hold, grant.token.get(), micros(grant.ttl));
+        let renewed = self.renew_by(Call::new("renew").text(&self.shared.space), grants).await?;
+        for (grant, renewed) in grants.iter().zip(&renewed) {
+            match renewed {
+                Renewed::Extended { sent_at } => self.shared.keep_on(grant.hold, *sent_at + grant.ttl),
+                Renewed::Lost(_) => self.shared.ring(grant.hold),
+                Renewed::Unknown => {}
+            }
         }
-        let call = Call::new("renew").text(&self.shared.space).bytes(holds.bytes()).end();
-        let conn = self.link().here().await.map_err(&told)?;
-        let sent_at = BootClock.now();
-        // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
-        let rows = self.link().rows(&conn, Lane::Renewals, PATIENCE.min(shortest / 8), &call).await.map_err(&told)?;
-        let answers = rows.first().and_then(|row| column(row, 0)).unwrap_or_default();
-        if answers.len() != grants.len() {
-            return Err(told(Fault::Answer));
-        }
-        let renewed = |letter: char| match letter {
-            'e' => Renewed::Extended { sent_at },
-            'g' => Renewed::Lost(LossReason::TakenOver),
-            _ => Renewed::Unknown,
-        };
-        Ok(answers.chars().map(renewed).collect())
+        Ok(renewed)
     }
     async fn release(&self, grant: &Grant) -> Result<Released> {
         let left = self.shared.leave(&grant.name, grant.hold, Some(grant.token)).await;
@@ -329,7 +356,7 @@ impl Engine for MysqlEngine {
         loop {
             let conn = self.link().soon(next.stopped()).await.map_err(&told)?;
             let sent_at = BootClock.now();
-            let Some((not_after, ends)) = self.open_window(next, sent_at) else {
+            let Some((not_after, ends)) = open_window(&self.link().time, next, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
             let call = Call::new("exchange").text(&self.shared.space).text(next.name().as_str());
@@ -337,7 +364,12 @@ impl Engine for MysqlEngine {
             let call = call.number(claim.take().max(1)).number(micros(next.ttl())).number(not_after);
             let call = call.number(next.floor().map_or(0, Token::get)).text(&self.shared.identity(next.note()));
             match self.link().run(&conn, Lane::Calls, PATIENCE, &call.end()).await {
-                Ok(Reply::Done { number, now }) => return self.granted(next, number, sent_at, now),
+                Ok(Reply::Done { number, now }) => {
+                    if grant.hold != next.hold() {
+                        self.shared.ring(grant.hold);
+                    }
+                    return self.granted(next, number, sent_at, now);
+                }
                 Ok(Reply::Busy(busy)) => return Ok(Outcome::Busy(busy)),
                 Ok(Reply::Never) => {
                     let error =
@@ -350,7 +382,7 @@ impl Engine for MysqlEngine {
                 Ok(_) => return Err(told(Fault::Answer)),
                 Err(fault) if fault.is_conflict() && BootClock.now() < limit => tries += 1,
                 Err(fault) => {
-                    self.shared.haunt(next.hold(), ends);
+                    self.shared.haunted.haunt(next.hold(), ends);
                     tries += 1;
                     let again = tries <= AGAIN && BootClock.now() < limit && !next.is_stopped();
                     if !again || !self.link().tell("exchange", &fault).is_temporary() {
@@ -361,9 +393,9 @@ impl Engine for MysqlEngine {
             sleep(after_locked(tries)).await;
         }
     }
-    async fn run(&self, _reports: &Reports) -> Result<()> {
+    async fn run(&self, reports: &Reports) -> Result<()> {
         let mut inbox = self.inbox.lock().await;
-        run(&self.shared, &mut inbox, self.retention).await;
+        run(&self.shared, &mut inbox, reports, self.retention).await;
         Ok(())
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {
@@ -389,6 +421,9 @@ impl Engine for MysqlEngine {
         }
     }
     async fn force_release(&self, name: &Name, token: Token) -> Result<Released> {
+        if let Some(released) = take_back(&self.shared, name, token).await.map_err(self.told("release"))? {
+            return Ok(released);
+        }
         let call = Call::new("force").text(&self.shared.space).text(name.as_str()).number(token.get()).end();
         let (limit, asked) = (BootClock.now() + PATIENCE, AtomicU32::new(0));
         loop {
@@ -420,6 +455,7 @@ impl Engine for MysqlEngine {
             }
             Ok(Reply::Done { .. }) => Ok(()),
             Ok(Reply::OtherKind(kind)) => Err(Error::other_kind("resize", name, Kind::Semaphore, kind)),
+            Ok(Reply::Layout(other)) => Err(self.link().tell("resize", &Fault::Layout(other))),
             Ok(Reply::OtherSize(size)) => Err(Error::other_capacity("resize", name, from, size)),
             Ok(_) => Err(self.link().tell("resize", &Fault::Answer)),
             Err(fault) => Err(self.link().tell("resize", &fault)),
@@ -429,6 +465,7 @@ impl Engine for MysqlEngine {
         Some(self)
     }
     async fn close(&self) -> Result<()> {
+        self.shared.ring_all();
         self.link().close();
         Ok(())
     }

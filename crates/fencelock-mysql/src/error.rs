@@ -21,6 +21,12 @@ pub(crate) enum Fault {
     Locked,
     /// An answer that no procedure of ours gives.
     Answer,
+    /// Sessions of the server are not ours alone: why.
+    Pooled(&'static str),
+    /// Somebody has the lock who minds other rules: which.
+    Layout(String),
+    /// The tables are not there, and this account may not make them.
+    Unmade(Arc<mysql_async::Error>),
     /// What is there cannot be used.
     Unusable { what: String, hint: &'static str },
 }
@@ -32,11 +38,31 @@ impl From<NoConnection> for Fault {
         }
     }
 }
+impl fencelock_database::Fault for Fault {
+    const ANSWER: Self = Self::Answer;
+    const LOCKED: Self = Self::Locked;
+    const UNANSWERED: Self = Self::Unanswered;
+
+    fn is_locked(&self) -> bool {
+        self.is_conflict()
+    }
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Unanswered)
+    }
+    fn is_soon_over(&self) -> bool {
+        self.is_soon_over()
+    }
+    fn tell(&self, operation: &'static str, endpoint: &str) -> Error {
+        self.tell(operation, endpoint)
+    }
+}
 
 /// The numbers of the server's errors, by what they mean for us. MariaDB's and MySQL's are the same below 1900.
 mod codes {
-    /// The session ends, or its transaction may still be open: another connection is better.
-    pub(super) const ENDING: [u16; 10] = [1053, 1152, 1158, 1159, 1160, 1161, 1317, 1927, 1969, 3024];
+    /// The session ends, or its transaction may still be open, and nobody knows what became of the call.
+    pub(super) const ENDING: [u16; 13] = [1038, 1053, 1152, 1158, 1159, 1160, 1161, 1317, 1436, 1927, 1969, 3024, 4031];
+    /// Wrong words, or what a procedure is not called with: the session is as it was.
+    pub(super) const HARMLESS: [u16; 8] = [1054, 1062, 1064, 1264, 1318, 1406, 1414, 3948];
     /// Full, for now.
     pub(super) const CONNECTIONS: [u16; 3] = [1040, 1203, 1226];
     /// It takes no writes now: read-only (1290, 1792, 1836), or a node of a cluster that is not ready (1047).
@@ -46,9 +72,13 @@ mod codes {
     pub(super) const NO_ROOM: [u16; 4] = [1021, 1037, 1041, 1114];
     pub(super) const UNKNOWN_USER: [u16; 3] = [1045, 1698, 1862];
     pub(super) const NO_RIGHT: [u16; 6] = [1044, 1142, 1143, 1227, 1370, 1449];
+    /// To end the session of another account.
+    pub(super) const KILL_DENIED: [u16; 1] = [1095];
+    pub(super) const NO_ACCOUNT: [u16; 2] = [1133, 1410];
     pub(super) const NO_DATABASE: [u16; 1] = [1049];
     pub(super) const MISSING: [u16; 2] = [1146, 1305];
     pub(super) const TOO_LARGE: [u16; 1] = [1153];
+    pub(super) const TOO_LONG: [u16; 1] = [1406];
 }
 
 impl Fault {
@@ -81,6 +111,23 @@ impl Fault {
             _ => false,
         }
     }
+    /// A session is used again after what is known to leave nothing behind, and after nothing else: a handler that failed, too, may have left
+    /// its transaction open.
+    pub(crate) fn leaves_nothing(&self) -> bool {
+        self.is_conflict()
+            || self.is(&codes::HARMLESS)
+            || self.is(&codes::NO_RIGHT)
+            || self.is(&codes::KILL_DENIED)
+            || self.is(&codes::NO_DATABASE)
+            || self.is_missing()
+    }
+    /// Of one who tried to make the tables.
+    pub(crate) fn unmade(self) -> Self {
+        match self {
+            Self::Mysql(e) if Self::Mysql(e.clone()).is(&codes::NO_RIGHT) => Self::Unmade(e),
+            other => other,
+        }
+    }
     /// The tables are not there.
     pub(crate) fn is_missing(&self) -> bool {
         self.is(&codes::MISSING)
@@ -111,16 +158,27 @@ impl Fault {
                 .hint("look for it in SHOW ENGINE INNODB STATUS: it may sleep within a transaction"),
             Self::Answer => new(ErrorKind::Protocol, "the server answered what no procedure of this version answers")
                 .hint("look whether another version has made the tables"),
+            Self::Pooled(what) => new(ErrorKind::Unsupported, what)
+                .hint("connect to the one server that takes writes, or take strategy=lease"),
+            Self::Layout(other) => new(ErrorKind::LayoutMismatch, "the lock is held by another strategy")
+                .with("strategy", other)
+                .hint("use one strategy, and the same keys, for a name everywhere"),
+            Self::Unmade(e) => new(
+                ErrorKind::PermissionDenied,
+                "the tables of fencelock are not there for this account, and it may not make them",
+            )
+            .because(said(e))
+            .hint("run `fencelock migrate --role USER@HOST --run` as one that may, with this account's name"),
             Self::Unusable { what, hint } => new(ErrorKind::InvalidConfig, what).hint(*hint),
             Self::Connect(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
                 new(ErrorKind::Unreachable, "no connection")
-                    .because(Said(said(e)))
+                    .because(said(e))
                     .hint("look whether the server runs, and at host, port and certificates")
             }),
             Self::Mysql(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
                 let kind = if self.ends_connection() { ErrorKind::Ambiguous } else { ErrorKind::Protocol };
                 let what = if kind == ErrorKind::Ambiguous { "the connection broke" } else { "the server refused" };
-                new(kind, what).because(Said(said(e)))
+                new(kind, what).because(said(e))
             }),
         }
     }
@@ -128,24 +186,32 @@ impl Fault {
 
 /// The server's own refusals: the call had no effect.
 fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &mysql_async::Error) -> Option<Error> {
-    let new =
-        |kind, message: &str| Error::new(kind, operation, message).with("mysql", endpoint).because(Said(said(error)));
+    let new = |kind, message: &str| Error::new(kind, operation, message).with("mysql", endpoint).because(said(error));
     fault.code()?;
     Some(match () {
         () if fault.is(&codes::UNKNOWN_USER) => {
             new(ErrorKind::PermissionDenied, "the server does not accept user or password").hint("look at the URL")
         }
         () if fault.is(&codes::NO_RIGHT) => new(ErrorKind::PermissionDenied, "the account may not do that")
-            .hint("give it SELECT, INSERT, UPDATE, DELETE and EXECUTE on the database"),
+            .hint("`fencelock migrate --role USER@HOST` prints the rights that it needs on tables and procedures"),
+        () if fault.is(&codes::KILL_DENIED) => {
+            new(ErrorKind::PermissionDenied, "the account may not end the session of another account")
+                .hint("give it CONNECTION ADMIN (MariaDB) or CONNECTION_ADMIN (MySQL), or take the holder's account")
+        }
         () if fault.is(&codes::NO_DATABASE) => {
             new(ErrorKind::InvalidConfig, "there is no such database").hint("look at the URL")
         }
+        () if fault.is(&codes::NO_ACCOUNT) => {
+            new(ErrorKind::InvalidConfig, "there is no such account").hint("create it first, or say USER@HOST as it is")
+        }
         () if fault.is_missing() => new(ErrorKind::InvalidConfig, "the tables of fencelock are not there")
-            .hint("connect once as an account that may create tables and routines in this database"),
+            .hint("run `fencelock migrate --run` as an account that may create tables and routines in this database"),
         () if fault.is(&codes::TOO_LARGE) => {
             new(ErrorKind::InvalidConfig, "that is more than the server takes at once")
                 .hint("write less, or raise max_allowed_packet")
         }
+        () if fault.is(&codes::TOO_LONG) => new(ErrorKind::InvalidConfig, "that is longer than a field of the tables")
+            .hint("write less than 64 KiB in a note"),
         () if fault.is(&codes::CONNECTIONS) => {
             new(ErrorKind::Unreachable, "the server has as many connections as it takes").hint("raise max_connections")
         }
@@ -174,18 +240,10 @@ fn said(error: &mysql_async::Error) -> String {
     }
     words
 }
-#[derive(Debug)]
-struct Said(String);
-impl std::fmt::Display for Said {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-impl std::error::Error for Said {}
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: an interrupted call that leaves its connection in use.
+    //! Planted to see them go red: an interrupted call, or one that failed in an unknown way, whose session is used again.
     use super::*;
 
     fn server(code: u16) -> Fault {
@@ -197,20 +255,26 @@ mod tests {
     }
     #[test]
     fn what_the_server_says_has_a_kind_and_a_way_out() {
-        for (code, kind, ends) in [
-            (1045, ErrorKind::PermissionDenied, false),
-            (1370, ErrorKind::PermissionDenied, false),
-            (1305, ErrorKind::InvalidConfig, false),
-            (1153, ErrorKind::InvalidConfig, true),
-            (1205, ErrorKind::Unreachable, false),
-            (1290, ErrorKind::Unreachable, true),
-            // Its transaction may be open: a row would stay locked for as long as the connection is.
-            (1317, ErrorKind::Ambiguous, true),
-            (1064, ErrorKind::Protocol, false),
+        for (code, kind, ends, again) in [
+            (1045, ErrorKind::PermissionDenied, false, false),
+            (1370, ErrorKind::PermissionDenied, false, true),
+            (1095, ErrorKind::PermissionDenied, false, true),
+            (1305, ErrorKind::InvalidConfig, false, true),
+            (1153, ErrorKind::InvalidConfig, true, false),
+            (1205, ErrorKind::Unreachable, false, true),
+            (1290, ErrorKind::Unreachable, true, false),
+            // Its transaction may be open: a row would stay locked for as long as the session is.
+            (1317, ErrorKind::Ambiguous, true, false),
+            (1436, ErrorKind::Ambiguous, true, false),
+            (4031, ErrorKind::Ambiguous, true, false),
+            (1037, ErrorKind::Unreachable, false, false),
+            (1064, ErrorKind::Protocol, false, true),
+            // Nobody knows what it leaves behind.
+            (1105, ErrorKind::Protocol, false, false),
         ] {
             let fault = server(code);
-            let error = fault.tell("lock", "mysql://h");
-            assert_eq!((error.kind(), fault.ends_connection()), (kind, ends), "{code}: {error}");
+            let (error, is) = (fault.tell("lock", "mysql://h"), (fault.ends_connection(), fault.leaves_nothing()));
+            assert_eq!((error.kind(), is), (kind, (ends, again)), "{code}: {error}");
             assert!(error.to_string().contains("m"), "{error}");
         }
         assert!(server(1213).is_conflict() && server(1040).is_soon_over());

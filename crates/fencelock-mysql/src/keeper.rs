@@ -1,11 +1,12 @@
 //! The engine's own background: it waits in queues, shows that it lives, and cleans up.
 use crate::{
-    link::{Lane, PATIENCE},
-    shared::{Expected, Shared, micros},
-    turns::{Turned, pulse, wait},
+    link::Lane,
+    shared::{Expected, Shared},
+    turns::{Turned, give_back, pulse, wait},
     wire::{call::Call, reply::column},
 };
-use fencelock_core::{BootClock, Busy, Clock, HoldId, Moment, Name, Request};
+use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
+use fencelock_database::{PATIENCE, micros};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -23,12 +24,17 @@ pub(crate) enum Order {
 const CLEAN: Duration = Duration::from_secs(3_600);
 
 /// Never returns.
-pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceiver<Order>, retention: Duration) {
+pub(crate) async fn run(
+    shared: &Arc<Shared>,
+    inbox: &mut mpsc::UnboundedReceiver<Order>,
+    reports: &Reports,
+    retention: Duration,
+) {
     // Whoever showed that we live was a task of the run before.
     if shared.pulse().is_some() {
         shared.set_pulse(None);
     }
-    let (mut tasks, mut pulses) = (JoinSet::new(), JoinSet::new());
+    let (mut tasks, mut pulses, mut looks) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
     let mut clean_up = interval(CLEAN.min(retention));
     clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -37,6 +43,9 @@ pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceive
                 Some(Order::Wait { request, expected, busy, rest, reply }) => {
                     if pulses.is_empty() {
                         pulses.spawn(pulse(shared.clone()));
+                    }
+                    if looks.is_empty() {
+                        looks.spawn(give_back(shared.clone()));
                     }
                     tasks.spawn(wait(shared.clone(), request, expected, busy, rest, reply));
                 }
@@ -50,6 +59,17 @@ pub(crate) async fn run(shared: &Arc<Shared>, inbox: &mut mpsc::UnboundedReceive
                 if shared.somebody_waits() {
                     pulses.spawn(pulse(shared.clone()));
                 }
+            }
+            Some(_) = looks.join_next(), if !looks.is_empty() => {
+                if shared.somebody_waits() {
+                    looks.spawn(give_back(shared.clone()));
+                }
+            }
+            // A failover may have cost holds: they are looked at at once, not with their next renewal (SAFETY G6). And our pulse may beat
+            // where nobody looks for it: until it is felt again our sign of life counts alone, and nobody is passed.
+            () = shared.link.broke.notified() => {
+                reports.send(Event::Recheck);
+                shared.doubt_pulse();
             }
             _ = clean_up.tick() => {
                 tasks.spawn(clean(shared.clone(), retention));

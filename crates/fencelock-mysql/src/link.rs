@@ -3,7 +3,7 @@
 //! *Invariant (SAFETY E8):* every call has a limit of ours. *Invariant:* an exchange that has begun goes on to its end, whoever asked is
 //! gone or not, or its connection is given up: nobody meets the second half of somebody else's answer.
 use crate::{
-    config::Config,
+    config::{Config, Strategy},
     error::Fault,
     tls,
     wire::{
@@ -11,11 +11,14 @@ use crate::{
         schema,
     },
 };
-use fencelock_core::{BootClock, Clock, Connection, Connections, EngineId, Error, HoldId, Moment, Result, ServerTime};
+use fencelock_core::{
+    BootClock, Clock, Connection, Connections, Error, HoldId, Moment, Result, ServerTime, soon, within,
+};
+use fencelock_database::{CONNECT_TIMEOUT, PATIENCE};
 use mysql_async::{Conn as Session, Opts, OptsBuilder, Row, prelude::Queryable};
 use std::{
     future::{Future, pending},
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -24,30 +27,32 @@ use std::{
 };
 use tokio::{
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore},
-    time::{sleep, timeout},
+    sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot},
+    time::timeout,
 };
 
-/// For so long a connection is tried (SAFETY E8).
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For so long one host is tried, where there are several.
 const ONE_HOST: Duration = Duration::from_secs(2);
-/// For so long an answer is waited for: a server that flushes its pages is silent for a second now and then.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
 /// So many calls of one runtime at once; a server has some 150 connections by default.
 const CALLS: usize = 8;
+/// So many renewals beside them: the engine sends what is due together, and whoever extends a hold himself sends it alone.
+const RENEWALS: usize = 4;
+/// So many of one runtime have a doorbell: each is a connection for as long as somebody waits or holds by it.
+const BELLS: usize = 8;
 /// So many watches of one runtime: each has a connection for as long as it lasts. Whoever finds no room looks by himself.
 const WATCHES: usize = 8;
 /// A connection that was not needed for so long goes, but for the last one.
 const IDLE: Duration = Duration::from_secs(30);
 /// What each session begins with. A pooler may give us one that began otherwise: what matters is said again in each procedure.
+/// MariaDB ends a session whose transaction does nothing for a while; what is behind `M!` only MariaDB reads.
 const BEGIN: &str = "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
-                     autocommit = 1, innodb_lock_wait_timeout = 1, wait_timeout = 28800";
+                     autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, wait_timeout = 28800 \
+                     /*M!100300 , idle_transaction_timeout = 2, max_statement_time = 0 */";
 const LOOK: &str = "SELECT SLEEP(0.001), SYSDATE(6) > NOW(6), CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only, VERSION(), \
                     @@global.log_bin, @@session.binlog_format";
 
 pub(crate) type Conn = Connection<Arc<Wire>>;
-type Answer = std::result::Result<Vec<Row>, mysql_async::Error>;
+pub(crate) type Answer = std::result::Result<Vec<Row>, mysql_async::Error>;
 
 /// The connections of one runtime.
 pub(crate) struct Wire {
@@ -57,6 +62,9 @@ pub(crate) struct Wire {
     /// Renewals do not stand in line behind calls that meet locked rows.
     renewals: Arc<Semaphore>,
     watches: Arc<Semaphore>,
+    bells: Arc<Semaphore>,
+    /// A renewal that was sent then was not answered in time.
+    doubted: Mutex<Moment>,
     /// One of them broke, or gave no answer: the others lead to the same place.
     broken: AtomicBool,
 }
@@ -64,24 +72,53 @@ impl Wire {
     fn idle(&self) -> MutexGuard<'_, Vec<(Session, Moment)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn take(&self) -> Option<Session> {
+    /// The latest first, so that those that are not needed grow old. A renewal takes none that has not been heard of since one before it
+    /// was not answered: they may all be as silent.
+    fn take(&self, lane: Lane) -> Option<Session> {
+        let doubted = if lane == Lane::Renewals { *self.doubted() } else { Moment::ZERO };
         let mut idle = self.idle();
-        // The latest first, so that those that are not needed grow old.
-        let session = idle.pop();
+        let session = idle.pop_if(|(_, since)| *since >= doubted);
         let old = BootClock.now();
         idle.retain(|(_, since)| since.until(old) < IDLE);
         session.map(|(session, _)| session)
+    }
+    fn doubted(&self) -> MutexGuard<'_, Moment> {
+        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// One that is free, or a new one, and the place in the line that it has. *Invariant:* one that comes about too late is there for whoever
+    /// asks next, so where the server is slow nobody tries again and again in vain; until then it keeps its place.
+    async fn session(
+        self: &Arc<Self>,
+        lane: Lane,
+        limit: Duration,
+        place: OwnedSemaphorePermit,
+    ) -> Result<(Session, OwnedSemaphorePermit), Fault> {
+        if let Some(session) = self.take(lane) {
+            return Ok((session, place));
+        }
+        let (wire, (told, made)) = (self.clone(), oneshot::channel());
+        tokio::spawn(async move {
+            let session = timeout(CONNECT_TIMEOUT, wire.driver.connect()).await.unwrap_or(Err(Fault::Unreached));
+            if let Err(Ok((session, _))) = told.send(session.map(|session| (session, place))) {
+                wire.put(session);
+            }
+        });
+        match timeout(limit, made).await {
+            Ok(Ok(made)) => made,
+            _ => Err(Fault::Unreached),
+        }
     }
     fn put(&self, session: Session) {
         if !self.broken.load(Relaxed) {
             self.idle().push((session, BootClock.now()));
         }
     }
-    /// What is asked is answered, or the connection is gone.
+    /// What is asked is answered, or the connection is gone. After what nobody knows the end of its session goes alone.
     fn ends(&self, session: Session, answer: Answer) -> Result<Vec<Row>, Fault> {
         let answer = answer.map_err(Fault::of);
         match &answer {
             Err(fault) if fault.ends_connection() => self.broken.store(true, Relaxed),
+            Err(fault) if !fault.leaves_nothing() => {}
             _ => self.put(session),
         }
         answer
@@ -92,17 +129,24 @@ type Asked = Pin<Box<dyn Future<Output = (Session, Answer)> + Send>>;
 /// A question on its way.
 struct Exchange {
     wire: Arc<Wire>,
+    lane: Lane,
     asked: Option<Asked>,
     permit: Option<OwnedSemaphorePermit>,
     since: Moment,
 }
 impl Drop for Exchange {
-    /// Nobody waits for it any more: it goes on without them.
+    /// Nobody waits for it any more: it goes on without them. A renewal does so in the other line if there is room: the next one does not
+    /// stand behind it.
     fn drop(&mut self) {
-        let (Some(asked), permit, wire, since) = (self.asked.take(), self.permit.take(), self.wire.clone(), self.since)
+        let (Some(asked), mut permit, wire, since) =
+            (self.asked.take(), self.permit.take(), self.wire.clone(), self.since)
         else {
             return;
         };
+        if self.lane == Lane::Renewals {
+            *wire.doubted() = since;
+            permit = wire.calls.clone().try_acquire_owned().ok().or(permit);
+        }
         if let Ok(here) = Handle::try_current() {
             here.spawn(async move {
                 let left = PATIENCE.saturating_sub(since.until(BootClock.now()));
@@ -201,6 +245,8 @@ fn numbers(version: &str) -> (u32, u32) {
 pub(crate) struct Link {
     driver: Arc<Driver>,
     all: Arc<Connections<Arc<Wire>, Fault>>,
+    /// A connection was given up: what became of the holds is not known (SAFETY G6).
+    pub(crate) broke: Notify,
     pub(crate) endpoint: Arc<str>,
     pub(crate) time: ServerTime,
 }
@@ -209,6 +255,7 @@ impl Link {
         Ok(Self {
             driver: Arc::new(Driver::new(config)?),
             all: Connections::new(),
+            broke: Notify::new(),
             endpoint: config.endpoint().into(),
             time: ServerTime::default(),
         })
@@ -222,40 +269,36 @@ impl Link {
             let driver = self.driver.clone();
             async move {
                 let session = driver.connect().await?;
-                let [calls, renewals, watches] = [CALLS, 1, WATCHES].map(|many| Arc::new(Semaphore::new(many)));
-                let idle = Mutex::new(vec![(session, BootClock.now())]);
-                Ok(Arc::new(Wire { driver, idle, calls, renewals, watches, broken: AtomicBool::new(false) }))
+                let [calls, renewals, watches, bells] =
+                    [CALLS, RENEWALS, WATCHES, BELLS].map(|many| Arc::new(Semaphore::new(many)));
+                let (idle, doubted) = (Mutex::new(vec![(session, BootClock.now())]), Mutex::new(Moment::ZERO));
+                Ok(Arc::new(Wire {
+                    driver,
+                    idle,
+                    calls,
+                    renewals,
+                    watches,
+                    bells,
+                    doubted,
+                    broken: AtomicBool::new(false),
+                }))
             }
         };
         let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
         if !conn.broken.load(Relaxed) {
             return Ok(conn);
         }
-        self.all.give_up(&conn);
+        self.give_up(&conn);
         self.all.here(CONNECT_TIMEOUT, make).await
+    }
+    fn give_up(&self, conn: &Conn) {
+        conn.broken.store(true, Relaxed);
+        self.all.give_up(conn);
+        self.broke.notify_one();
     }
     /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
     pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
-        let (limit, mut pause, mut why) =
-            (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10), Fault::Unreached);
-        let mut stopped = pin!(stopped);
-        loop {
-            tokio::select! {
-                biased;
-                conn = self.here() => match conn {
-                    Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => why = fault,
-                    end => return end,
-                },
-                () = sleep(BootClock.now().until(limit)) => return Err(why),
-                () = &mut stopped => return Err(why),
-            }
-            tokio::select! {
-                biased;
-                () = &mut stopped => return Err(why),
-                () = sleep(pause) => {}
-            }
-            pause = (pause * 2).min(Duration::from_millis(250));
-        }
+        soon(CONNECT_TIMEOUT, || self.here(), Fault::may_pass, Fault::Unreached, stopped).await
     }
     /// What may be asked again with one effect: it is, when the connection breaks meanwhile, or a row is locked.
     pub(crate) async fn again(&self, call: &str) -> Result<Vec<Row>, Fault> {
@@ -280,23 +323,20 @@ impl Link {
         let permit = timeout(limit, line.acquire_owned()).await;
         let permit = permit.map_err(|_| Fault::Unreached)?.map_err(|_| Fault::Closed)?;
         let left = || limit.saturating_sub(began.until(BootClock.now())).max(Duration::from_millis(10));
-        let mut session = match conn.take() {
-            Some(session) => session,
-            None => timeout(left(), conn.driver.connect()).await.unwrap_or(Err(Fault::Unreached))?,
-        };
+        let (mut session, permit) = conn.session(lane, left(), permit).await?;
         let call = call.to_owned();
         let asked = Box::pin(async move {
             let answer = ask(&mut session, call).await;
             (session, answer)
         });
         let wire: Arc<Wire> = Arc::clone(conn);
-        let mut exchange = Exchange { wire, asked: Some(asked), permit: Some(permit), since: BootClock.now() };
+        let mut exchange = Exchange { wire, lane, asked: Some(asked), permit: Some(permit), since: BootClock.now() };
         let Some(asked) = exchange.asked.as_mut() else { return Err(Fault::Closed) };
         let Some((session, answer)) = within(left(), asked).await else { return Err(Fault::Unanswered) };
         exchange.asked = None;
         let answer = conn.ends(session, answer);
         if answer.as_ref().is_err_and(Fault::ends_connection) {
-            self.all.give_up(conn);
+            self.give_up(conn);
         }
         answer
     }
@@ -314,34 +354,53 @@ impl Link {
     pub(crate) fn may_watch(&self, conn: &Conn) -> bool {
         conn.watches.available_permits() > 0
     }
+    /// A doorbell for one who waits; `None`: there is no room for one more.
+    pub(crate) async fn bell(&self) -> Result<Option<Bell>, Fault> {
+        let conn = self.here().await?;
+        let Ok(place) = conn.bells.clone().try_acquire_owned() else { return Ok(None) };
+        let session = match conn.take(Lane::Watches) {
+            Some(session) => session,
+            None => timeout(CONNECT_TIMEOUT, conn.driver.connect()).await.unwrap_or(Err(Fault::Unreached))?,
+        };
+        Ok(Some(Bell { session: Some(session), wire: Arc::clone(&conn), _place: place }))
+    }
     pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> Error {
         fault.tell(operation, &self.endpoint)
+    }
+
+    /// A connection that is nobody else's.
+    pub(crate) async fn dedicated(&self) -> Result<Session, Fault> {
+        timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached))
     }
 
     /// A session that has the named lock of this client for as long as it lives, and its number. `None`: none can show that here, since
     /// named locks belong to one node of a cluster, or something between us and the server gives our sessions other numbers.
     pub(crate) async fn pulse(&self, client: HoldId) -> Result<Option<(Pulse, i64)>, Fault> {
-        let conn = self.here().await?;
-        let name = format!("CONCAT('fencelock.', HEX(X'{client}'))");
-        let mut session = timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached))?;
-        let work = async {
-            let cluster: Option<Row> = session.query_first("SHOW VARIABLES LIKE 'wsrep_on'").await?;
-            let row = session.query_first(format!("SELECT GET_LOCK({name}, 1), CONNECTION_ID()")).await?;
-            Ok::<(Option<Row>, Option<Row>), mysql_async::Error>((cluster, row))
-        };
-        let (cluster, row) = within(PATIENCE, work).await.ok_or(Fault::Unanswered)?.map_err(Fault::of)?;
-        if cluster.is_some_and(|row| column(&row, 1) == Some("ON")) {
+        if self.is_cluster().await? {
             return Ok(None);
         }
+        let look = format!("SELECT GET_LOCK({}, 1), CONNECTION_ID()", pulse_of(client));
+        let mut session = timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached))?;
+        let row: Option<Row> =
+            within(PATIENCE, session.query_first(look)).await.ok_or(Fault::Unanswered)?.map_err(Fault::of)?;
         let row = row.filter(|row| column(row, 0) == Some("1"));
         let Some(id) = row.and_then(|row| column(&row, 1)?.parse::<i64>().ok()) else { return Ok(None) };
-        // As the others see it.
-        let seen = self.rows(&conn, Lane::Calls, PATIENCE, &format!("SELECT IS_USED_LOCK({name})")).await?;
-        let is_seen = seen.first().and_then(|row| column(row, 0)).is_some_and(|seen| seen.parse() == Ok(id));
-        Ok(is_seen.then_some((Pulse(session), id)))
+        Ok((self.feels(client).await? == Some(id)).then_some((Pulse(session), id)))
+    }
+    /// Galera.
+    pub(crate) async fn is_cluster(&self) -> Result<bool, Fault> {
+        let rows = self.again("SHOW VARIABLES LIKE 'wsrep_on'").await?;
+        Ok(rows.first().and_then(|row| column(row, 1)) == Some("ON"))
+    }
+    /// The session that has this client's named lock, as the others see it.
+    pub(crate) async fn feels(&self, client: HoldId) -> Result<Option<i64>, Fault> {
+        let conn = self.here().await?;
+        let look = format!("SELECT IS_USED_LOCK({})", pulse_of(client));
+        let seen = self.rows(&conn, Lane::Calls, PATIENCE, &look).await?;
+        Ok(seen.first().and_then(|row| column(row, 0)?.parse().ok()))
     }
     /// Finds the tables, or makes them; the store's identity.
-    pub(crate) async fn set_up(&self) -> Result<u128, Fault> {
+    pub(crate) async fn set_up(&self, config: &Config) -> Result<u128, Fault> {
         let sent = BootClock.now();
         let now = self.again(&format!("SELECT {}", schema::NOW)).await?;
         let now = now.first().and_then(|row| column(row, 0)).and_then(|now| now.parse().ok()).ok_or(Fault::Answer)?;
@@ -349,7 +408,7 @@ impl Link {
         let known = match self.known().await? {
             Some(known) => known,
             None => {
-                self.make().await?;
+                self.make("SELECT version FROM fencelock_meta WHERE one = 1", schema::script()).await?;
                 self.known().await?.ok_or(Fault::Answer)?
             }
         };
@@ -360,6 +419,9 @@ impl Link {
                 what,
                 hint: "use the same version of fencelock everywhere, or another database",
             });
+        }
+        if config.strategy == Strategy::ShedLock {
+            self.set_up_shedlock().await?;
         }
         Ok(store)
     }
@@ -380,23 +442,55 @@ impl Link {
     }
     /// Makes what is missing. Two that come together do so one after the other; whoever breaks off leaves it to the next one, since the
     /// row that says that all is there comes last.
-    async fn make(&self) -> Result<(), Fault> {
+    pub(crate) async fn make(&self, is_there: &str, script: Vec<String>) -> Result<(), Fault> {
         let mut session = timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached))?;
-        let store = EngineId::random().map_err(|_| Fault::Answer)?.to_string();
         let work = async {
-            let turn = "CONCAT('fencelock.', MD5(DATABASE()))";
+            let turn = schema::TURN;
             let got: Option<Row> = session.query_first(format!("SELECT GET_LOCK({turn}, 20)")).await?;
-            let is_there = "SELECT version FROM fencelock_meta WHERE one = 1";
             let known: std::result::Result<Option<Row>, _> = session.query_first(is_there).await;
             if !matches!(known, Ok(Some(_))) && got.is_some_and(|got| column(&got, 0) == Some("1")) {
-                for statement in schema::script(&store) {
+                for statement in script {
+                    if let Some(procedure) = schema::procedure(&statement) {
+                        session.query_drop(format!("DROP PROCEDURE IF EXISTS {procedure}")).await?;
+                    }
                     session.query_drop(statement).await?;
                 }
             }
             session.query_drop(format!("DO RELEASE_LOCK({turn})")).await
         };
-        within(8 * CONNECT_TIMEOUT, work).await.ok_or(Fault::Unanswered)?.map_err(Fault::of)
+        within(8 * CONNECT_TIMEOUT, work).await.ok_or(Fault::Unanswered)?.map_err(|e| Fault::of(e).unmade())
     }
+}
+/// A session that has the named lock of one hold, from when it waits near its turn until it is released: whoever is behind it waits for that
+/// lock. *Invariant:* whatever becomes of it rings: one that is not given back in order is closed, and its lock goes with it. A ring grants
+/// nothing, and one that is lost costs a look.
+pub(crate) struct Bell {
+    session: Option<Session>,
+    wire: Arc<Wire>,
+    _place: OwnedSemaphorePermit,
+}
+impl Bell {
+    /// By this very session, whosever runtime reads for it. Where it is not answered there is none any more.
+    pub(crate) async fn run(&mut self, limit: Duration, call: String) -> Result<Reply, Fault> {
+        let mut session = self.session.take().ok_or(Fault::Closed)?;
+        let rows = within(limit, ask(&mut session, call)).await.ok_or(Fault::Unanswered)?.map_err(Fault::of)?;
+        self.session = Some(session);
+        reply(rows.first().ok_or(Fault::Answer)?).ok_or(Fault::Answer)
+    }
+    /// As far as is known.
+    pub(crate) fn is_there(&self) -> bool {
+        self.session.is_some() && !self.wire.broken.load(Relaxed)
+    }
+    /// It was rung, and has no lock any more: the session is anybody's.
+    pub(crate) fn rest(mut self) {
+        if let Some(session) = self.session.take() {
+            self.wire.put(session);
+        }
+    }
+}
+/// The named lock of a client that lives.
+fn pulse_of(client: HoldId) -> String {
+    format!("CONCAT('fencelock.', HEX(X'{client}'))")
 }
 /// Shows that its client lives.
 pub(crate) struct Pulse(Session);
@@ -405,7 +499,7 @@ impl Pulse {
         matches!(within(PATIENCE, self.0.ping()).await, Some(Ok(())))
     }
 }
-async fn ask(session: &mut Session, call: String) -> Answer {
+pub(crate) async fn ask(session: &mut Session, call: String) -> Answer {
     let mut results = session.query_iter(call).await?;
     let mut rows = Vec::new();
     while !results.is_empty() {
@@ -426,19 +520,6 @@ pub(crate) fn after_prefix(prefix: &str) -> Option<Vec<u8>> {
     let last = bytes.last_mut()?;
     *last = last.saturating_add(1);
     Some(bytes)
-}
-
-/// What comes within `limit` of the time in which this process ran: one that was stopped, or a machine that stood still, has not
-/// waited meanwhile, and reads what has come before it gives up.
-async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
-    const NAPS: u32 = 8;
-    let mut answer = pin!(answer);
-    for _ in 0..NAPS {
-        if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {
-            return Some(answer);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

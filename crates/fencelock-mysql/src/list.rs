@@ -1,11 +1,12 @@
 //! Names that are held or waited for, page by page. The cursor is the last name.
 use crate::{
     error::Fault,
-    link::{Conn, Lane, PATIENCE, after_prefix},
+    link::{Conn, Lane, after_prefix},
     shared::Shared,
     wire::{call::Call, reply::column},
 };
 use fencelock_core::{Listing, Name, Page};
+use fencelock_database::PATIENCE;
 
 pub(crate) async fn list(shared: &Shared, conn: &Conn, prefix: &str, page: &Page) -> Result<Listing, Fault> {
     let limit = page.limit.max(1);

@@ -1,15 +1,17 @@
 //! What callers and the engine's own background share: who waits for word.
 use crate::{
     error::Fault,
-    link::{Conn, Lane, Link, PATIENCE},
+    link::{Bell, Conn, Lane, Link},
     wire::{
         call::Call,
-        reply::{Reply, status},
+        reply::{Reply, place, status},
+        schema,
     },
 };
 use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
+use fencelock_database::{Haunted, LEAVE, PATIENCE, micros};
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering::Relaxed},
@@ -18,10 +20,6 @@ use std::{
 };
 use tokio::{sync::Notify, time::sleep};
 
-/// Core waits for a second.
-const LEAVE: Duration = Duration::from_millis(800);
-
-#[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) link: Link,
     pub(crate) space: String,
@@ -30,10 +28,19 @@ pub(crate) struct Shared {
     /// Host and process, and a blank.
     here: String,
     waits: Mutex<Waits>,
+    /// Those who wait have doorbells, and those of holds.
+    doorbell: bool,
+    bells: Mutex<HashMap<HoldId, Kept>>,
     /// The session that shows that we live; 0: none; -1: none yet.
     pulse: AtomicI64,
-    /// A command of its attempt broke off and may arrive until then.
-    haunted: Mutex<HashMap<HoldId, Moment>>,
+    /// Whoever shows that we live looks whether that is felt.
+    pub(crate) doubted: Notify,
+    pub(crate) haunted: Haunted,
+}
+/// The doorbell of a hold, until then.
+struct Kept {
+    until: Moment,
+    bell: Option<Bell>,
 }
 #[derive(Debug, Default)]
 struct Waits {
@@ -61,8 +68,13 @@ impl Drop for Expected {
     }
 }
 
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Shared({:?})", self.link)
+    }
+}
 impl Shared {
-    pub(crate) fn new(link: Link, space: String, client: HoldId) -> Self {
+    pub(crate) fn new(link: Link, space: String, client: HoldId, doorbell: bool) -> Self {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() || c == '\0' { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
@@ -72,28 +84,51 @@ impl Shared {
             client,
             here: format!("{host} {pid} "),
             waits: Mutex::default(),
+            doorbell,
+            bells: Mutex::default(),
             pulse: AtomicI64::new(-1),
-            haunted: Mutex::default(),
+            doubted: Notify::new(),
+            haunted: Haunted::default(),
         }
     }
     fn waits(&self) -> MutexGuard<'_, Waits> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
+    fn bells(&self) -> MutexGuard<'_, HashMap<HoldId, Kept>> {
+        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// It is rung when this hold is released; or when its lease is over, since it may be somebody else's to release by then (a ticket).
+    /// `None`: one may come.
+    pub(crate) fn keep(&self, hold: HoldId, until: Moment, bell: Option<Bell>) {
+        if self.doorbell {
+            let (mut bells, now) = (self.bells(), BootClock.now());
+            bells.retain(|_, kept| kept.until > now);
+            bells.insert(hold, Kept { until, bell });
+        }
+    }
+    /// Its lease is longer now.
+    pub(crate) fn keep_on(&self, hold: HoldId, until: Moment) {
+        if let Some(kept) = self.bells().get_mut(&hold) {
+            kept.until = until;
+        }
+    }
+    /// All of them ring.
+    pub(crate) fn ring_all(&self) {
+        self.bells().clear();
+    }
+    /// A hold that ended without a release: its doorbell rings, since its session ends.
+    pub(crate) fn ring(&self, hold: HoldId) {
+        drop(self.bells().remove(&hold));
+    }
+    /// As long as the hold is not released.
+    pub(crate) fn keep_late(&self, hold: HoldId, bell: Option<Bell>) {
+        if let Some(kept) = self.bells().get_mut(&hold) {
+            kept.bell = bell;
+        }
+    }
     /// What its record says of a holder.
     pub(crate) fn identity(&self, note: &str) -> String {
         format!("{}{note}", self.here)
-    }
-    /// A command of this attempt broke off, and may take effect until then.
-    pub(crate) fn haunt(&self, hold: HoldId, until: Moment) {
-        let (mut haunted, now) = (self.haunted.lock().unwrap_or_else(PoisonError::into_inner), BootClock.now());
-        haunted.retain(|_, until| *until > now);
-        let known = haunted.entry(hold).or_insert(until);
-        *known = until.max(*known);
-    }
-    /// Nobody has it any more: until when something of it may still come.
-    pub(crate) fn haunts(&self, hold: HoldId) -> Option<Moment> {
-        let mut haunted = self.haunted.lock().unwrap_or_else(PoisonError::into_inner);
-        if haunted.is_empty() { None } else { haunted.remove(&hold) }.filter(|until| *until > BootClock.now())
     }
 
     /// A release in this process wakes it from here on.
@@ -119,11 +154,29 @@ impl Shared {
         }
     }
 
-    /// A queued attempt's look.
-    pub(crate) async fn refresh(&self, request: &Request) -> Result<(Reply, Moment), Fault> {
+    /// Until it is felt again nobody looks for it.
+    pub(crate) fn doubt_pulse(&self) {
+        if self.pulse().is_some() {
+            self.set_pulse(None);
+        }
+        self.doubted.notify_one();
+    }
+    /// The same, to the server.
+    pub(crate) async fn say_that_there_is_no_pulse(&self) -> Result<(), Fault> {
+        let call = Call::new("beat").id(self.client).number(0).expression(schema::NOW).end();
+        self.link.again(&call).await.map(drop)
+    }
+    /// A queued attempt's look. `told`: its turn was seen just now.
+    pub(crate) async fn refresh(&self, request: &Request, told: bool) -> Result<(Reply, Moment), Fault> {
         let conn = self.link.here().await?;
         let call = Call::new("refresh").text(&self.space).text(request.name().as_str());
-        let call = call.id(request.hold()).number(micros(request.ttl())).id(self.client).or_null(self.pulse()).end();
+        let call = call
+            .id(request.hold())
+            .number(micros(request.ttl()))
+            .id(self.client)
+            .or_null(self.pulse())
+            .flag(told)
+            .end();
         let sent_at = BootClock.now();
         Ok((self.link.run(&conn, Lane::Calls, PATIENCE, &call).await?, sent_at))
     }
@@ -134,9 +187,13 @@ impl Shared {
         request: &Request,
         long: Duration,
         pause: [Duration; 2],
+        bell: &mut Option<Bell>,
     ) -> Result<Option<Reply>, Fault> {
+        if self.doorbell && bell.is_none() {
+            *bell = self.link.bell().await?;
+        }
         let conn = self.link.here().await?;
-        if !self.link.may_watch(&conn) {
+        if bell.is_none() && !self.link.may_watch(&conn) {
             return Ok(None);
         }
         let call = Call::new("watch").text(&self.space).text(request.name().as_str()).id(request.hold());
@@ -146,27 +203,68 @@ impl Shared {
             .number(micros(long))
             .number(micros(pause[0]))
             .number(micros(pause[1]))
+            .flag(bell.is_some())
             .end();
         // Long enough that nobody wakes up in between to see how long it has been.
-        self.link.run(&conn, Lane::Watches, 3 * PATIENCE, &call).await.map(Some)
+        let Some(mut own) = bell.take() else {
+            return self.link.run(&conn, Lane::Watches, 3 * PATIENCE, &call).await.map(Some);
+        };
+        let seen = own.run(3 * PATIENCE, call).await?;
+        *bell = Some(own);
+        Ok(Some(seen))
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
         let call = Call::new("release").text(&self.space).text(name.as_str()).id(hold);
-        let call = call.or_null(token.map(Token::get)).end();
+        let (call, bell) =
+            (call.or_null(token.map(Token::get)).end(), self.bells().remove(&hold).and_then(|kept| kept.bell));
+        let left = match bell {
+            Some(mut bell) if bell.is_there() => match bell.run(LEAVE, call.clone()).await {
+                Ok(Reply::Done { number, now }) => {
+                    bell.rest();
+                    Ok(Reply::Done { number, now })
+                }
+                Ok(Reply::Locked) => self.insist(&call).await,
+                Err(fault) if fault.is_conflict() => self.insist(&call).await,
+                end => end,
+            },
+            // It rings when it is closed, after that.
+            _bell => self.insist(&call).await,
+        };
+        if left.is_ok() {
+            self.freed(name);
+        }
+        left
+    }
+    /// Places of this client that nobody here waits in any more. *Invariant:* an attempt is expected before its first command is sent and
+    /// until it has its turn, so whoever is found there, was not here before it was asked and is not here now has gone.
+    pub(crate) async fn left_behind(&self) -> Result<Vec<(Name, HoldId)>, Fault> {
+        let here: HashSet<HoldId> = self.waits().places.keys().copied().collect();
+        let conn = self.link.here().await?;
+        let call = Call::new("places").text(&self.space).id(self.client).end();
+        let rows = self.link.rows(&conn, Lane::Calls, PATIENCE, &call).await?;
+        let waits = self.waits();
+        let is_here = |hold: &HoldId| here.contains(hold) || waits.places.contains_key(hold);
+        Ok(rows.iter().filter_map(place).filter(|(_, hold)| !is_here(hold)).collect())
+    }
+    /// Ends a place in the queue, and no hold.
+    pub(crate) async fn quit(&self, name: &Name, hold: HoldId) -> Result<(), Fault> {
+        let call = Call::new("quit").text(&self.space).text(name.as_str()).id(hold).end();
+        self.insist(&call).await?;
+        self.freed(name);
+        Ok(())
+    }
+    /// One that is locked is tried again for as long as core waits.
+    async fn insist(&self, call: &str) -> Result<Reply, Fault> {
         let limit = BootClock.now() + LEAVE;
         let mut pause = 1;
         loop {
             let conn = self.link.here().await?;
             let left = BootClock.now().until(limit).max(Duration::from_millis(10));
-            match self.link.run(&conn, Lane::Calls, left, &call).await {
+            match self.link.run(&conn, Lane::Calls, left, call).await {
                 Ok(Reply::Locked) if BootClock.now() < limit => {}
                 Ok(Reply::Locked) => return Err(Fault::Locked),
                 Err(fault) if fault.is_conflict() && BootClock.now() < limit => {}
-                Ok(end) => {
-                    self.freed(name);
-                    return Ok(end);
-                }
                 end => return end,
             }
             sleep(Duration::from_millis(fastrand::u64(pause..2 * pause + 1))).await;
@@ -178,8 +276,4 @@ impl Shared {
         let call = Call::new("inspect").text(&self.space).text(name.as_str()).end();
         status(name, &self.link.rows(conn, Lane::Calls, PATIENCE, &call).await?).ok_or(Fault::Answer)
     }
-}
-/// As the procedures count.
-pub(crate) fn micros(d: Duration) -> i64 {
-    i64::try_from(d.as_micros()).unwrap_or(i64::MAX / 4)
 }

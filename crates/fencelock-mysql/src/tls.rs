@@ -1,13 +1,13 @@
 //! Encrypted connections.
 use crate::config::Tls;
-use fencelock_core::{Error, ErrorKind, Result};
+use fencelock_core::Result;
+use fencelock_tls::certificates;
 use mysql_async::{ClientIdentity, SslOpts};
 use rustls::{
     RootCertStore,
     crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    pki_types::CertificateDer,
 };
-use std::path::Path;
 
 /// What the driver is told. It asks for the process' provider of cryptography, and stops the program where there are two and none was
 /// chosen: then this crate's own is.
@@ -21,7 +21,7 @@ pub(crate) fn options(tls: &Tls) -> Result<SslOpts> {
         Some(ca) => {
             let certificates = certificates(ca)?;
             for certificate in &certificates {
-                let refuse = |e: rustls::Error| of(ca, "a certificate cannot be used").because(e);
+                let refuse = |e: rustls::Error| fencelock_tls::refuse(ca, "a certificate cannot be used").because(e);
                 roots.add(certificate.clone()).map_err(refuse)?;
             }
             certificates
@@ -35,22 +35,6 @@ pub(crate) fn options(tls: &Tls) -> Result<SslOpts> {
     let trusted = trusted.into_iter().map(|certificate| certificate.to_vec().into()).collect();
     let options = SslOpts::default().with_disable_built_in_roots(true).with_root_certs(trusted);
     let Some((cert, key)) = &tls.client else { return Ok(options) };
-    certificates(cert)?;
-    let (chain, secret) = (read(cert)?, read(key)?);
-    PrivateKeyDer::from_pem_slice(&secret)
-        .map_err(|_| of(key, "it holds no private key").hint("give a file in PEM: -----BEGIN PRIVATE KEY-----"))?;
+    let (chain, secret) = (fencelock_tls::chain(cert)?, fencelock_tls::key(key)?);
     Ok(options.with_client_identity(Some(ClientIdentity::new(chain.into(), secret.into()))))
-}
-fn of(path: &Path, why: &str) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "connect", why).with("file", path.display())
-}
-fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|e| of(path, "a file of the URL cannot be read").because(e))
-}
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
-    match all {
-        Ok(all) if !all.is_empty() => Ok(all),
-        _ => Err(of(path, "it holds no certificate").hint("give a file in PEM: -----BEGIN CERTIFICATE-----")),
-    }
 }

@@ -1,10 +1,12 @@
 //! Waiting: every queued attempt is a task of `run`.
 use crate::{
     error::Fault,
+    link::Bell,
     shared::{Expected, Shared},
     wire::reply::Reply,
 };
-use fencelock_core::{BootClock, Busy, Claim, Clock, Grant, Lease, Moment, Request, Token};
+use fencelock_core::{BootClock, Busy, Claim, Clock, Grant, Pace, Request, Token};
+use fencelock_database::{after_locked, granted};
 use std::{
     future::{Future, pending},
     pin::Pin,
@@ -14,24 +16,15 @@ use std::{
 use tokio::{sync::oneshot, time::sleep};
 
 /// Nothing tells that a turn has come. Those who are near it have the server look for them, in one call of so long ...
-const WATCH: Duration = Duration::from_millis(900);
+const WATCH: Duration = Duration::from_millis(1_200);
 /// ... with so much in between, at least and at most; those behind the first not so often.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
 const NEAR: u32 = 7;
-/// Where there is no room for that the first looks so often by himself; everybody else looks when his turn may be near, but at least and
-/// at most this often.
-const FIRST: u64 = 40;
-const FIRST_LATER: u64 = 250;
-const EAGER: Duration = Duration::from_secs(5);
-const SOON: Duration = Duration::from_millis(20);
-const LOOK: u64 = 1_000;
-/// So often it is looked whether our pulse can be felt.
+/// So often it is looked whether our pulse can be felt, and for places that were left behind.
 const PULSE: Duration = Duration::from_secs(3);
-/// Those who wait for a lease to end look one after the other.
-const APART: Duration = Duration::from_millis(60);
 
 /// A look that the server does.
-type Watch = Pin<Box<dyn Future<Output = Result<Option<Reply>, Fault>> + Send>>;
+type Watch = Pin<Box<dyn Future<Output = (Option<Bell>, Result<Option<Reply>, Fault>)> + Send>>;
 
 /// How a wait ended.
 pub(crate) enum Turned {
@@ -55,11 +48,14 @@ pub(crate) async fn wait(
     let (mut pause, mut locked, mut pace) = (Duration::from_millis(10), 1, Pace::new(BootClock.now()));
     let mut next = pace.nap(BootClock.now(), busy.ahead, rest);
     // It goes on while this one looks by himself.
-    let (mut watch, mut may_watch) = (None::<Watch>, true);
+    let (mut watch, mut may_watch, mut bell) = (None::<Watch>, true, None::<Bell>);
     let end = loop {
         if watch.is_none() && may_watch && busy.ahead.unwrap_or(0) <= NEAR {
-            let (shared, request) = (shared.clone(), request.clone());
-            watch = Some(Box::pin(async move { shared.watch(&request, WATCH, BETWEEN).await }));
+            let (shared, request, mut bell) = (shared.clone(), request.clone(), bell.take());
+            watch = Some(Box::pin(async move {
+                let seen = shared.watch(&request, WATCH, BETWEEN, &mut bell).await;
+                (bell, seen)
+            }));
         }
         let alone = watch.is_none();
         let watching = async {
@@ -76,10 +72,11 @@ pub(crate) async fn wait(
             seen = watching => Some(seen),
             () = sleep(next), if alone => None,
         };
-        if let Some(seen) = seen {
-            watch = None;
+        let mut told = false;
+        if let Some((own, seen)) = seen {
+            (watch, bell) = (None, own);
             match seen {
-                Ok(Some(Reply::Turn)) => {}
+                Ok(Some(Reply::Turn)) => told = true,
                 Ok(Some(Reply::Queued { busy: now, rest })) => {
                     next = pace.nap(BootClock.now(), now.ahead, rest);
                     request.queued(now.clone());
@@ -95,7 +92,7 @@ pub(crate) async fn wait(
         }
         let answer = tokio::select! {
             biased;
-            answer = shared.refresh(&request) => answer,
+            answer = shared.refresh(&request, told) => answer,
             // Whoever stops takes back what it may have been granted.
             () = request.stopped() => break Turned::Stopped(busy),
         };
@@ -109,12 +106,19 @@ pub(crate) async fn wait(
                     // Whoever comes next may fit in beside it.
                     shared.freed(request.name());
                 }
+                shared.keep(request.hold(), sent_at + request.ttl(), bell);
+                if let Some(watch) = watch {
+                    // It sees soon that it is granted.
+                    let (shared, hold) = (shared.clone(), request.hold());
+                    tokio::spawn(async move { shared.keep_late(hold, watch.await.0) });
+                }
                 break Turned::Granted(granted(&request, token, sent_at, now));
             }
             Ok((Reply::Queued { busy: now, rest }, _)) => {
                 next = pace.nap(BootClock.now(), now.ahead, rest);
                 pause = Duration::from_millis(10);
-                may_watch = true;
+                // What keeps a turn that was seen from coming true may last: a row beside the lock's that somebody keeps.
+                may_watch = !told;
                 request.queued(now.clone());
                 busy = now;
             }
@@ -136,55 +140,6 @@ pub(crate) async fn wait(
     let _ = reply.send(end);
     drop(expected);
 }
-pub(crate) fn granted(request: &Request, token: Token, sent_at: Moment, now: i64) -> Grant {
-    let (name, hold, claim, ttl) = (request.name().clone(), request.hold(), request.claim(), request.ttl());
-    Grant { name, claim, hold, token, ttl, lease: Lease::Own { sent_at }, server_micros: now, place: None }
-}
-
-/// When to look.
-pub(crate) struct Pace {
-    /// The first since then.
-    first: Option<Moment>,
-    /// So many were in front when that changed the last time, and how long one of them took.
-    ahead: u32,
-    changed: Moment,
-    each: Duration,
-}
-impl Pace {
-    pub(crate) fn new(now: Moment) -> Self {
-        Self { first: None, ahead: u32::MAX, changed: now, each: Duration::ZERO }
-    }
-    /// Until the next look: when something ends by itself, those in front first; when it may be this one's turn to be the first, as those
-    /// in front have gone so far; and now and then.
-    pub(crate) fn nap(&mut self, now: Moment, ahead: Option<u32>, rest: Option<Duration>) -> Duration {
-        let ahead = ahead.unwrap_or(0);
-        let look = if ahead == 0 {
-            let eager = self.first.get_or_insert(now).until(now) < EAGER;
-            let most = if eager { FIRST } else { FIRST_LATER };
-            Duration::from_millis(fastrand::u64(most * 4 / 5..most * 6 / 5))
-        } else {
-            self.first = None;
-            let gone = self.changed.until(now);
-            if ahead < self.ahead {
-                if self.ahead < u32::MAX {
-                    self.each = gone / (self.ahead - ahead);
-                }
-                (self.ahead, self.changed) = (ahead, now);
-            }
-            // Nobody has gone for longer than that: they take longer. A quarter of what it may take: those who overslept would be
-            // what the others see as slow, and would sleep longer still.
-            let each = self.each.max(self.changed.until(now));
-            let most = Duration::from_millis(fastrand::u64(LOOK..LOOK * 5 / 4));
-            (each * ahead.saturating_sub(NEAR / 2).clamp(1, 100) / 4).clamp(SOON, most)
-        };
-        rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
-    }
-}
-/// Until the next try, after a row was locked so many times (SAFETY E2): mostly by another one's short statement.
-pub(crate) fn after_locked(times: u32) -> Duration {
-    let most = 2_000_u64 << times.min(6);
-    Duration::from_micros(fastrand::u64(most / 2..most).min(100_000))
-}
 
 /// Shows that this client lives while anybody of it waits: one whose process is gone is passed at once. Without it those who wait for it to
 /// speak again wait for three seconds.
@@ -193,55 +148,37 @@ pub(crate) async fn pulse(shared: Arc<Shared>) {
         shared.set_pulse(Some(id));
         let mut idle = 0;
         while idle < 3 && pulse.is_there().await {
-            sleep(PULSE).await;
-            idle = if shared.somebody_waits() { 0 } else { idle + 1 };
+            // What its own session answers says nothing of the server that the others ask.
+            match shared.link.feels(shared.client).await {
+                Ok(felt) if felt != Some(id) => break,
+                Ok(_) => shared.set_pulse(Some(id)),
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = sleep(PULSE) => idle = if shared.somebody_waits() { 0 } else { idle + 1 },
+                () = shared.doubted.notified() => {}
+            }
         }
+        // *Invariant:* it ends when it is written that nobody looks for it: whoever did would take us for dead, and pass us.
         shared.set_pulse(None);
+        let _ = shared.say_that_there_is_no_pulse().await;
+        drop(pulse);
+        if idle < 3 {
+            return;
+        }
     }
-    sleep(PULSE).await;
+    tokio::select! {
+        () = sleep(PULSE) => {}
+        () = shared.doubted.notified() => {}
+    }
 }
 
-#[cfg(test)]
-mod tests {
-    //! Planted to see it go red: everybody as often as the first; the first for ever.
-    use super::*;
-
-    const MS: Duration = Duration::from_millis(1);
-
-    /// How many looks in the first seconds.
-    fn looks(seconds: u64, ahead: impl Fn(Duration) -> u32) -> u32 {
-        let began = Moment::from_nanos(1);
-        let (mut pace, mut now, mut many) = (Pace::new(began), began, 0);
-        while began.until(now) < Duration::from_secs(seconds) {
-            now = now + pace.nap(now, Some(ahead(began.until(now))), Some(Duration::from_secs(60)));
-            many += 1;
+/// Places that nobody here waits in any more: those beside whom they were would keep them alive. What does not come through is found again.
+pub(crate) async fn give_back(shared: Arc<Shared>) {
+    sleep(PULSE).await;
+    if let Ok(places) = shared.left_behind().await {
+        for (name, hold) in places {
+            let _ = shared.quit(&name, hold).await;
         }
-        many
-    }
-    #[test]
-    fn the_first_looks_often_for_a_while_and_the_others_seldom() {
-        let first = looks(5, |_| 0);
-        assert!((110..=135).contains(&first), "{first}");
-        let later = looks(25, |_| 0) - first;
-        assert!((70..=110).contains(&later), "{later}");
-        let other = looks(20, |_| 9);
-        assert!(other <= 32, "{other}");
-    }
-    #[test]
-    fn whoever_comes_nearer_looks_when_it_may_be_his_turn() {
-        // Each of the ten in front takes a fifth of a second.
-        let gone = |d: Duration| 10_u32.saturating_sub(u32::try_from(d.as_millis() / 200).unwrap_or(10));
-        let began = Moment::from_nanos(1);
-        let (mut pace, mut now, mut many) = (Pace::new(began), began, 0);
-        while gone(began.until(now)) > 0 {
-            now = now + pace.nap(now, Some(gone(began.until(now))), None);
-            many += 1;
-        }
-        assert!(began.until(now) < 2_200 * MS && many < 32, "{many} looks, {:?}", began.until(now));
-    }
-    #[test]
-    fn a_lease_that_ends_is_looked_for() {
-        let now = Moment::from_nanos(1);
-        assert_eq!(Pace::new(now).nap(now, Some(0), Some(5 * MS)), 7 * MS);
     }
 }

@@ -5,11 +5,15 @@
 mod common;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
-use fencelock_core::{ErrorKind, Token};
+use fencelock_core::{Claim, ErrorKind, Token};
 use fencelock_mysql::MysqlEngine;
-use fencelock_testkit::{MariaDb, Pki};
+use fencelock_testkit::{
+    MariaDb, Pki,
+    processes::{bar, full, tenth},
+};
 use std::{
     collections::HashMap,
+    future::ready,
     io::{Read, Write},
     net::TcpStream,
     os::unix::fs::PermissionsExt,
@@ -26,6 +30,39 @@ fn counted(server: &MariaDb, name: &str) -> i64 {
     said.split_once('\t').unwrap().1.parse().unwrap()
 }
 
+/// Nobody else wants it: one message takes it, one gives it back, and there is no other; each of them is one statement. (Red: a look before
+/// each claim.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_message_each() {
+    let server = MariaDb::start();
+    let (proxy, url) = proxied(&server);
+    let (seen, a) = (Arc::new(Mutex::new(Vec::<String>::new())), client(&url).await);
+    let all = seen.clone();
+    proxy.rule(move |command| {
+        all.lock().unwrap().push(String::from_utf8_lossy(command).into_owned());
+        Trouble::None
+    });
+    let met = |call: &str| {
+        let call = format!("CALL fencelock_{call}(");
+        seen.lock().unwrap().iter().filter(|text| text.contains(&call)).count()
+    };
+    a.mutex("first").lock().await.unwrap().release().await.unwrap();
+    // By whoever renews, who has begun now.
+    eventually("its first clean-up is done", || ready(met("clean") > 0)).await;
+    for (name, claim, _) in CLAIMS {
+        // The connection is there.
+        Any::lock(&a, name, claim, 60 * SEC).await.unwrap().release().await.unwrap();
+        seen.lock().unwrap().clear();
+        let pairs = tenth(1_000);
+        for n in 0..pairs {
+            Any::lock(&a, &format!("{name}{n}"), claim, 60 * SEC).await.unwrap().release().await.unwrap();
+        }
+        let (took, gave, many) = (met("acquire"), met("release"), seen.lock().unwrap().len());
+        assert_eq!((took, gave, many), (pairs, pairs, 2 * pairs), "{claim:?}");
+        let what = format!("MariaDB: {claim:?}: statements of a free lock's acquire and release");
+        bar(&what, format!("2 ({pairs} pairs)"), "2", true);
+    }
+}
 /// A try that fails writes nothing and locks nothing. (Red: the client's sign of life with a try.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_try_writes_nothing() {
@@ -46,57 +83,35 @@ async fn a_failed_try_writes_nothing() {
     .await;
     held.release().await.unwrap();
 }
-/// Somebody's own transaction keeps the row: a try is answered in time, whoever waits gets it soon after, with all of its ttl (SAFETY E2).
-/// (Red: `FOR UPDATE` that waits.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_somebody_keeps() {
-    let server = MariaDb::start();
-    let a = client(&server.url()).await;
-    a.mutex("x").lock().await.unwrap().release().await.unwrap();
-    let mut session = Session::new(&server);
-    session.ask("BEGIN");
-    session.ask("SELECT name FROM fencelock_lock WHERE name = 'x' FOR UPDATE");
-    let began = Instant::now();
-    assert!(a.mutex("x").try_lock().await.unwrap().is_err());
-    println!("answered after {:?}", began.elapsed());
-    assert!(began.elapsed() < 1_100 * MS);
-    let wait = tokio::spawn(a.mutex("x").ttl(5 * SEC).lock());
-    tokio::time::sleep(3 * SEC).await;
-    assert!(!wait.is_finished());
-    let free = Instant::now();
-    session.ask("COMMIT");
-    let guard = within("it is free", wait).await.unwrap().unwrap();
-    println!("granted after {:?}", free.elapsed());
-    let left =
-        "SELECT ends - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) FROM fencelock_lock WHERE name = 'x'";
-    let left: i64 = server.ask(left).parse().unwrap();
-    assert!(left > 4_000_000, "{left} µs of 5 s are left");
-    guard.release().await.unwrap();
-}
-/// Whatever the server begins its transactions with: of 12 who want one of 3 permits never four are in. (Red: what is held is not counted.)
+/// Whatever the server begins its transactions with: of 12 who want one of 3 permits never four are in, and of 12 who want a session's lock
+/// never two. (Red: what is held is not counted.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ways_to_isolate() {
     for level in ["REPEATABLE-READ", "READ-COMMITTED", "SERIALIZABLE", "READ-UNCOMMITTED"] {
         let server = MariaDb::with(&[&format!("--transaction-isolation={level}")]);
-        let rounds = if std::env::var_os("FENCELOCK_PROVE").is_some() { 200 } else { 10 };
-        let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-        let mut all = Vec::new();
-        for _ in 0..12 {
-            let (client, inside, most) = (client(&server.url()).await, inside.clone(), most.clone());
-            all.push(tokio::spawn(async move {
-                for _ in 0..rounds {
-                    let permit = client.semaphore("s", 3).acquire(1).await.unwrap();
-                    most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
-                    tokio::time::sleep(MS).await;
-                    inside.fetch_sub(1, SeqCst);
-                    permit.release().await.unwrap();
-                }
-            }));
+        let rounds = if full() { 200 } else { 10 };
+        let leases = ("", Claim::Permits { take: 1, of: 3 }, 2..=3);
+        for (query, claim, at_once) in [leases, ("?strategy=session", Claim::Mutex, 1..=1)] {
+            let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+            let mut all = Vec::new();
+            for _ in 0..12 {
+                let client = client(&(server.url() + query)).await;
+                let (inside, most) = (inside.clone(), most.clone());
+                all.push(tokio::spawn(async move {
+                    for _ in 0..rounds {
+                        let held = Any::lock(&client, &format!("x{query}"), claim, 30 * SEC).await.unwrap();
+                        most.fetch_max(inside.fetch_add(1, SeqCst) + 1, SeqCst);
+                        tokio::time::sleep(MS).await;
+                        inside.fetch_sub(1, SeqCst);
+                        held.release().await.unwrap();
+                    }
+                }));
+            }
+            for one in all {
+                one.await.unwrap();
+            }
+            assert!(at_once.contains(&most.load(SeqCst)), "{level}{query}: {} at once", most.load(SeqCst));
         }
-        for one in all {
-            one.await.unwrap();
-        }
-        assert!((2..=3).contains(&most.load(SeqCst)), "{level}: {} at once", most.load(SeqCst));
     }
 }
 /// Five names, twelve who want them at once, each through a client of its own: rows meet, and no caller hears of it. (Red: a row
@@ -157,7 +172,7 @@ async fn a_clean_up_beside_traffic() {
     }
     let cleaner = server.clone();
     let gone = tokio::task::spawn_blocking(move || {
-        let (mut session, mut gone) = (Session::new(&cleaner), 0);
+        let (mut session, mut gone) = (Session::new(&*cleaner), 0);
         while Instant::now() < until {
             gone += session.ask("CALL fencelock_clean(0)").trim().parse::<u32>().unwrap();
         }
@@ -341,6 +356,28 @@ async fn whatever_the_session_is() {
     tokio::time::sleep(2 * SEC).await;
     assert!(guard.check().is_ok(), "and the lease is renewed by the same clock");
     guard.release().await.unwrap();
+}
+/// A server that ends sessions of others which are idle for a second ends none of ours, and costs nobody a hold: they say themselves for how
+/// long they may be silent. (Red: as the server has it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_idle_sessions() {
+    let server = MariaDb::with(&["--wait-timeout=1", "--interactive-timeout=1"]);
+    for query in ["", "?strategy=session"] {
+        let (proxy, url) = proxied(&server);
+        let a = client(&(url + query)).await;
+        let held = a.mutex(format!("x{query}")).ttl(10 * SEC).lock().await.unwrap();
+        let ours =
+            || server.ask("SELECT id FROM information_schema.processlist WHERE id <> CONNECTION_ID() ORDER BY id");
+        let before = ours();
+        // Not even what looks oftener is heard.
+        proxy.silent(true);
+        tokio::time::sleep(2_500 * MS).await;
+        assert_eq!(ours(), before, "{query}");
+        proxy.silent(false);
+        soon(held.renewed()).await;
+        held.check().unwrap();
+        held.release().await.unwrap();
+    }
 }
 /// Who waits in this process is told of a release here; who waits elsewhere looks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

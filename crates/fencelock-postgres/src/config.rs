@@ -1,11 +1,12 @@
 //! What a `postgres:` URL says.
-use fencelock_core::{Error, ErrorKind, Result, url::Url};
-use fencelock_sql::keys::{self, Key};
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    time::Duration,
+pub use fencelock_core::config::Tls;
+use fencelock_core::{
+    Error, ErrorKind, Result,
+    config::{Written, check_hosts, check_retention, check_ttl, encode, host_ports, invalid},
+    url::Url,
 };
+use fencelock_sql::keys::{self, Key};
+use std::{fmt, time::Duration};
 
 /// The keys of a URL.
 const KEYS: [&str; 11] =
@@ -14,8 +15,6 @@ const KEYS: [&str; 11] =
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
 /// The longest.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(86_400);
-/// An idle record is kept for no less: clients must not find tokens gone between two of their own steps.
-const MIN_RETENTION: Duration = Duration::from_secs(1);
 const PORT: u16 = 5432;
 
 /// How the engine is reached.
@@ -54,6 +53,8 @@ pub enum Strategy {
     Lease,
     /// An advisory lock, which lives with a session of the server.
     Session,
+    /// A row of the table of ShedLock, whose users contend for the same locks.
+    ShedLock,
 }
 /// How a name becomes the number of an advisory lock: whoever uses the same contends for the same lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,14 +110,6 @@ pub enum Listen {
     /// By another URL, which leads to the same database past the pooler.
     At(String),
 }
-/// Files in PEM.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// Who signed the servers' certificates; `None`: somebody whom this machine trusts.
-    pub ca: Option<PathBuf>,
-    /// The certificate and the key that we show.
-    pub client: Option<(PathBuf, PathBuf)>,
-}
 
 impl Config {
     /// Servers, a user, a database of the same name, and the defaults.
@@ -144,14 +137,12 @@ impl Config {
     pub fn from_url(text: &str) -> Result<Self> {
         let mut url = Url::parse(text)?;
         let ("postgres" | "postgresql") = url.scheme() else {
-            let other = url.scheme();
-            return Err(invalid(format!("{other:?} is not this engine's")).hint("write postgres://USER@HOST/DATABASE"));
+            return Err(url.refuse_scheme("write postgres://USER@HOST/DATABASE"));
         };
-        let hosts: Vec<_> = url.hosts().iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
         let Some(user) = url.user().map(str::to_owned) else {
-            return Err(invalid("a user is missing".into()).hint("write postgres://USER@HOST/DATABASE"));
+            return Err(invalid("a user is missing").hint("write postgres://USER@HOST/DATABASE"));
         };
-        let mut config = Self::new(hosts, user);
+        let mut config = Self::new(url.hosts_or(PORT), user);
         config.password = url.password().map(str::to_owned);
         match url.path().trim_start_matches('/') {
             "" => {}
@@ -161,9 +152,10 @@ impl Config {
         config.strategy = match url.take("strategy").as_deref() {
             None | Some("lease") => Strategy::Lease,
             Some("session") => Strategy::Session,
+            Some("shedlock") => Strategy::ShedLock,
             Some(other) => {
                 let error = invalid(format!("strategy={other} is not known"));
-                return Err(error.hint("write strategy=lease or strategy=session"));
+                return Err(error.hint("write strategy=lease, strategy=session or strategy=shedlock"));
             }
         };
         config.keys = match url.take("keys").as_deref() {
@@ -182,17 +174,9 @@ impl Config {
             Some("off") => Listen::Off,
             Some(at) => Listen::At(at.to_owned()),
         };
-        if let Some(namespace) = url.take("namespace") {
-            config.namespace = namespace;
-        }
-        if let Some(ttl) = url.take_duration("ttl")? {
-            config.ttl = ttl;
-        }
-        if let Some(retention) = url.take_duration("retention")? {
-            config.retention = retention;
-        }
-        let (ca, cert, key) = (url.take("ca"), url.take("cert"), url.take("key"));
-        let named = ca.is_some() || cert.is_some() || key.is_some();
+        config.namespace = url.take("namespace").unwrap_or_default();
+        config.ttl = url.take_duration("ttl")?.unwrap_or(config.ttl);
+        config.retention = url.take_duration("retention")?.unwrap_or(config.retention);
         let encrypted = match url.take("sslmode").as_deref() {
             None => false,
             Some("disable") => false,
@@ -203,58 +187,42 @@ impl Config {
                     .hint("write sslmode=verify-full or sslmode=disable"));
             }
         };
-        if named && !encrypted {
-            let error = invalid("certificates are given for a connection that is not encrypted".into());
-            return Err(error.hint("write sslmode=verify-full"));
-        }
-        let client = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(invalid("cert and key belong together".into()).hint("give both, or neither")),
-        };
-        config.tls = encrypted.then(|| Tls { ca: ca.map(Into::into), client });
+        config.tls = url.take_tls(encrypted, "write sslmode=verify-full")?;
         url.finish(&KEYS)?;
         config.check()?;
         Ok(config)
     }
     pub(crate) fn check(&self) -> Result<()> {
-        if self.hosts.is_empty() || self.hosts.iter().any(|(host, _)| host.is_empty()) {
-            return Err(invalid("a host is missing".into()).hint("write postgres://USER@HOST/DATABASE"));
-        }
+        check_hosts(&self.hosts, "write postgres://USER@HOST/DATABASE")?;
         let named = [Some(&self.user), Some(&self.database), self.schema.as_ref(), Some(&self.namespace)];
         if named.into_iter().flatten().any(|name| name.contains('\0')) {
-            return Err(invalid("a name holds a NUL".into()).hint("PostgreSQL has none"));
+            return Err(invalid("a name holds a NUL").hint("PostgreSQL has none"));
         }
         if let Listen::At(url) = &self.listen
             && Self::from_url(url).map_err(|e| e.with("key", "listen"))?.listen != Listen::Here
         {
-            return Err(invalid("listen= in the URL of listen=".into()).hint("write it once"));
+            return Err(invalid("listen= in the URL of listen=").hint("write it once"));
         }
         if self.keys != Keys::Fencelock && (self.strategy != Strategy::Session || !self.namespace.is_empty()) {
-            let error =
-                invalid("keys that are shared with others are those of advisory locks, without a namespace".into());
+            let error = invalid("keys that are shared with others are those of advisory locks, without a namespace");
             return Err(error.hint("write strategy=session, and no namespace"));
         }
+        if self.strategy == Strategy::ShedLock && !self.namespace.is_empty() {
+            let error = invalid("ShedLock's table has no namespaces");
+            return Err(error.hint("begin the names with it: they are what both sides share"));
+        }
         if self.namespace.len() > 512 {
-            return Err(invalid("the namespace is too long".into()).hint("use at most 512 bytes"));
+            return Err(invalid("the namespace is too long").hint("use at most 512 bytes"));
         }
         if self.schema.as_ref().is_some_and(|schema| schema.is_empty() || schema.len() > 63) {
-            return Err(invalid("the schema's name is empty or too long".into()).hint("use 1 to 63 bytes"));
+            return Err(invalid("the schema's name is empty or too long").hint("use 1 to 63 bytes"));
         }
-        if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
-            let range = format!("postgres takes {MIN_TTL:?} to {MAX_TTL:?}");
-            return Err(invalid(format!("a ttl of {:?} cannot be used", self.ttl)).with("key", "ttl").hint(range));
-        }
-        if self.retention < MIN_RETENTION {
-            let least = format!("keep idle records for {MIN_RETENTION:?} or longer");
-            return Err(invalid(format!("a retention of {:?} cannot be used", self.retention)).hint(least));
-        }
-        Ok(())
+        check_ttl(self.ttl, MIN_TTL..=MAX_TTL, format!("postgres takes {MIN_TTL:?} to {MAX_TTL:?}"))?;
+        check_retention(self.retention)
     }
     /// For people; without secrets.
     pub(crate) fn endpoint(&self) -> String {
-        let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{}:{port}", bracketed(host))).collect();
-        format!("postgres://{}@{}/{}", encode(&self.user), hosts.join(","), encode(&self.database))
+        format!("postgres://{}@{}/{}", encode(&self.user, ""), host_ports(&self.hosts), encode(&self.database, ""))
     }
     /// The URL that leads to the same locks; `None` when it would show the password.
     pub(crate) fn url(&self) -> Option<String> {
@@ -262,66 +230,39 @@ impl Config {
         if self.password.is_some() {
             return None;
         }
-        let (mut url, mut key) = (self.endpoint(), '?');
-        let mut add = |name: &str, value: &str| {
-            url.push_str(&format!("{key}{name}={}", encode(value)));
-            key = '&';
-        };
+        let mut url = Written::new(self.endpoint(), "");
         if let Some(schema) = &self.schema {
-            add("schema", schema);
+            url.add("schema", schema);
         }
-        if self.strategy == Strategy::Session {
-            add("strategy", "session");
+        match self.strategy {
+            Strategy::Lease => {}
+            Strategy::Session => url.add("strategy", "session"),
+            Strategy::ShedLock => url.add("strategy", "shedlock"),
         }
         match self.keys {
             Keys::Fencelock => {}
-            Keys::Sqlx => add("keys", "sqlx"),
-            Keys::Madelson => add("keys", "madelson"),
-            Keys::WithAdvisoryLock => add("keys", "with_advisory_lock"),
-            Keys::Raw => add("keys", "raw"),
+            Keys::Sqlx => url.add("keys", "sqlx"),
+            Keys::Madelson => url.add("keys", "madelson"),
+            Keys::WithAdvisoryLock => url.add("keys", "with_advisory_lock"),
+            Keys::Raw => url.add("keys", "raw"),
         }
         match (&self.listen, &elsewhere) {
-            (Listen::Off, _) => add("listen", "off"),
-            (_, Some(url)) => add("listen", url),
+            (Listen::Off, _) => url.add("listen", "off"),
+            (_, Some(past)) => url.add("listen", past),
             _ => {}
         }
-        if !self.namespace.is_empty() {
-            add("namespace", &self.namespace);
-        }
-        let file = |path: &Path| path.to_str().map(str::to_owned);
+        url.add_some("namespace", &self.namespace);
         if let Some(tls) = &self.tls {
-            add("sslmode", "verify-full");
-            if let Some(ca) = &tls.ca {
-                add("ca", &file(ca)?);
-            }
-            if let Some((cert, secret)) = &tls.client {
-                add("cert", &file(cert)?);
-                add("key", &file(secret)?);
-            }
+            url.add("sslmode", "verify-full");
+            url.add_tls(tls)?;
         }
-        Some(url)
+        Some(url.end())
     }
 }
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Config({})", self.endpoint())
     }
-}
-fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
-}
-fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "connect", message)
 }
 
 #[cfg(test)]
@@ -345,6 +286,7 @@ mod tests {
             "postgres://u@h/d?schema=s",
             "postgres://u@h?sslmode=verify-full&ca=%2Fa&cert=%2Fb&key=%2Fc",
             "postgres://u@h?listen=off",
+            "postgres://u@h?strategy=shedlock",
             "postgres://u@h?strategy=session&keys=with_advisory_lock",
             "postgres://u@pooler/d?listen=postgres%3A%2F%2Fu%40db%3A5432%2Fd",
         ] {
@@ -367,6 +309,7 @@ mod tests {
             ("postgres://u@h?schema=", "1 to 63 bytes"),
             ("postgres://u@h?listen=no", "listen"),
             ("postgres://u@h?strategy=row", "strategy=session"),
+            ("postgres://u@h?strategy=shedlock&namespace=a", "no namespaces"),
             ("postgres://u@h?strategy=session&keys=mine", "madelson"),
             ("postgres://u@h?keys=sqlx", "strategy=session"),
             ("postgres://u@h?listen=postgres%3A%2F%2Fu%40h%3Flisten%3Doff", "write it once"),

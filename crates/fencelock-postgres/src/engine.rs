@@ -3,12 +3,12 @@ use crate::{
     config::{Config, MAX_TTL, MIN_TTL, Strategy},
     error::Fault,
     keeper::{Order, run},
-    link::{CONNECT_TIMEOUT, Conn, Link, PATIENCE},
+    link::{Conn, Link},
     list::list,
-    shared::{Shared, micros},
-    turns::{Turned, after_locked, granted, nap},
+    shared::Shared,
+    turns::Turned,
     wire::{
-        call::literal,
+        call::{Call, literal},
         reply::{Reply, Value, letter, value},
     },
 };
@@ -16,8 +16,9 @@ use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Capabilities, Cells, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing,
     Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
-    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
+    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting, on_tokio,
 };
+use fencelock_database::{AGAIN, CONNECT_TIMEOUT, PATIENCE, TRY, WINDOW, after_locked, granted, micros, open_window};
 use std::{
     fmt,
     sync::{
@@ -31,12 +32,6 @@ use tokio::{
     time::sleep,
 };
 
-/// So often an acquire is sent again under its hold id when nobody knows what became of it.
-const AGAIN: u32 = 5;
-/// A command that creates takes effect within so long, or never (SAFETY A2).
-const WINDOW: Duration = PATIENCE;
-/// Whoever only tries is answered in time, also while somebody's transaction keeps the row (SAFETY E2).
-const TRY: Duration = Duration::from_millis(30);
 /// So long a session has to let go of what is asked back.
 const ASKED: Duration = Duration::from_secs(1);
 /// The most holds of one renewal.
@@ -64,25 +59,10 @@ impl PostgresEngine {
             let error = Error::new(ErrorKind::InvalidConfig, "connect", "this is the engine of strategy=lease");
             return Err(error.hint("take PostgresSessionEngine, or fencelock::connect, which takes the right one"));
         }
-        Self::connect_any(config).await
+        on_tokio(Self::open(config)).await
     }
     /// Whatever the strategy: this part is the same.
-    pub(crate) async fn connect_any(config: Config) -> Result<Self> {
-        if tokio::runtime::Handle::try_current().is_ok() {
-            return Self::open(config).await;
-        }
-        // An executor of another kind: the driver needs one of its own while it looks.
-        let (tx, rx) = oneshot::channel();
-        let refuse =
-            |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no thread can be started").because(e);
-        let work = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let _ = tx.send(runtime.map_err(refuse).and_then(|runtime| runtime.block_on(Self::open(config))));
-        };
-        std::thread::Builder::new().name("fencelock-connect".into()).spawn(work).map_err(refuse)?;
-        rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "connect", "the thread that connects has ended")))
-    }
-    async fn open(config: Config) -> Result<Self> {
+    pub(crate) async fn open(config: Config) -> Result<Self> {
         config.check()?;
         let link = Link::new(&config)?;
         let store = link.set_up(&config).await.map_err(|fault| link.tell("connect", &fault))?;
@@ -138,15 +118,10 @@ impl PostgresEngine {
     fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
         move |fault| self.link().tell(operation, &fault)
     }
-    /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
-    fn open_window(&self, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
-        let (not_after, more) = self.link().time.end(sent_at, WINDOW)?;
-        request.open(sent_at, WINDOW + WINDOW / 50 + more).map(|ends| (not_after, ends))
-    }
     /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up.
     /// *Invariant:* not before a release of it is answered, which would find nothing.
     fn drop_hold(&self, name: &Name, hold: HoldId) {
-        if let Some(until) = self.shared.haunts(hold) {
+        if let Some(until) = self.shared.haunted.haunts(hold) {
             let _ = self.orders.send(Order::Sweep { name: name.clone(), hold, until });
         }
     }
@@ -188,7 +163,7 @@ impl PostgresEngine {
         }
     }
     /// A function that answers at once but for a locked row, asked until that is free.
-    async fn unlocked(&self, call: &str) -> Result<Reply, Fault> {
+    pub(crate) async fn unlocked(&self, call: &str) -> Result<Reply, Fault> {
         let (limit, mut tries) = (BootClock.now() + PATIENCE, 0);
         loop {
             let rows = self.link().again(call).await?;
@@ -200,6 +175,30 @@ impl PostgresEngine {
             }
             sleep(after_locked(tries)).await;
         }
+    }
+    /// By this function, which is given names, holds, tokens and ttls.
+    pub(crate) async fn renew_by(&self, call: Call, grants: &[Grant]) -> Result<Vec<Renewed>> {
+        let told = self.told("renew");
+        // One of nothing is a look at a fixed lease, and has time.
+        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min().unwrap_or(MAX_TTL);
+        let call = call.array("text", grants.iter().map(|grant| literal(grant.name.as_str())));
+        let call = call.array("uuid", grants.iter().map(|grant| format!("'{}'", grant.hold)));
+        let call = call.array("bigint", grants.iter().map(|grant| grant.token.get()));
+        let call = call.array("bigint", grants.iter().map(|grant| micros(grant.ttl))).end();
+        let conn = self.link().here().await.map_err(&told)?;
+        let sent_at = BootClock.now();
+        // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
+        let rows = self.link().rows(&conn, PATIENCE.min(shortest / 8), &call).await.map_err(&told)?;
+        let answers = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
+        if answers.len() != grants.len() {
+            return Err(told(Fault::Answer));
+        }
+        let renewed = |letter: char| match letter {
+            'e' => Renewed::Extended { sent_at },
+            'g' => Renewed::Lost(LossReason::TakenOver),
+            _ => Renewed::Unknown,
+        };
+        Ok(answers.chars().map(renewed).collect())
     }
 }
 impl fmt::Debug for PostgresEngine {
@@ -218,19 +217,18 @@ impl Engine for PostgresEngine {
         let expected = request.wait().then(|| self.shared.expect(request.name(), request.hold()));
         let limit = BootClock.now() + CONNECT_TIMEOUT;
         let (mut misses, mut late, mut locked, mut locked_since) = (0, false, 0, None);
-        let (busy, next) = loop {
+        let (busy, rest) = loop {
             // Why there is none is told also to those who gave up waiting for it.
             let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
             let sent_at = BootClock.now();
-            let Some((not_after, ends)) = self.open_window(request, sent_at) else {
+            let Some((not_after, ends)) = open_window(&self.link().time, request, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
             let pause = match self.claim(&conn, request, not_after).await {
                 Ok(Reply::Done { number, now }) => return self.granted(request, number, sent_at, now),
                 Ok(Reply::Queued { busy, rest }) => {
                     request.queued(busy.clone());
-                    let next = nap(busy.ahead, rest, self.shared.ears().is_some());
-                    break (busy, next);
+                    break (busy, rest);
                 }
                 Ok(Reply::Busy(busy)) => {
                     // Core takes this for nothing left behind.
@@ -272,7 +270,7 @@ impl Engine for PostgresEngine {
                 Err(fault) => {
                     let error = self.link().tell("lock", &fault);
                     misses += 1;
-                    self.shared.haunt(request.hold(), ends);
+                    self.shared.haunted.haunt(request.hold(), ends);
                     let passes = fault.is_soon_over() && BootClock.now() < limit;
                     if !error.is_temporary() || !(misses <= AGAIN || passes) || request.is_stopped() {
                         return Err(error);
@@ -289,7 +287,7 @@ impl Engine for PostgresEngine {
         let Some(mut expected) = expected else { return Err(self.link().tell("lock", &Fault::Answer)) };
         loop {
             let (reply, rx) = oneshot::channel();
-            let order = Order::Wait { request: request.clone(), expected, busy: busy.clone(), next, reply };
+            let order = Order::Wait { request: request.clone(), expected, busy: busy.clone(), rest, reply };
             if self.orders.send(order).is_err() {
                 return Err(self.link().tell("lock", &Fault::Closed));
             }
@@ -307,35 +305,13 @@ impl Engine for PostgresEngine {
         }
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
-        let left = self.shared.leave(request.name(), request.hold(), None).await;
-        left.map(drop).map_err(self.told("withdraw"))
+        self.shared.withdraw(request.name(), request.hold()).await.map_err(self.told("withdraw"))
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
-        let told = self.told("renew");
-        // One of nothing is a look at a fixed lease, and has time.
-        let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min().unwrap_or(MAX_TTL);
-        let call = self.link().call("renew").text(&self.shared.space);
-        let call = call.array("text", grants.iter().map(|grant| literal(grant.name.as_str())));
-        let call = call.array("uuid", grants.iter().map(|grant| format!("'{}'", grant.hold)));
-        let call = call.array("bigint", grants.iter().map(|grant| grant.token.get()));
-        let call = call.array("bigint", grants.iter().map(|grant| micros(grant.ttl))).end();
-        let conn = self.link().here().await.map_err(&told)?;
-        let sent_at = BootClock.now();
-        // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
-        let rows = self.link().rows(&conn, PATIENCE.min(shortest / 8), &call).await.map_err(&told)?;
-        let answers = rows.first().and_then(|row| row.get(0)).unwrap_or_default();
-        if answers.len() != grants.len() {
-            return Err(told(Fault::Answer));
-        }
-        let renewed = |letter: char| match letter {
-            'e' => Renewed::Extended { sent_at },
-            'g' => Renewed::Lost(LossReason::TakenOver),
-            _ => Renewed::Unknown,
-        };
-        Ok(answers.chars().map(renewed).collect())
+        self.renew_by(self.link().call("renew").text(&self.shared.space), grants).await
     }
     async fn release(&self, grant: &Grant) -> Result<Released> {
-        let left = self.shared.leave(&grant.name, grant.hold, Some(grant.token)).await;
+        let left = self.shared.release(&grant.name, grant.hold, grant.token).await;
         if left.is_ok() {
             self.drop_hold(&grant.name, grant.hold);
             self.shared.freed(&grant.name);
@@ -354,7 +330,7 @@ impl Engine for PostgresEngine {
         loop {
             let conn = self.link().soon(next.stopped()).await.map_err(&told)?;
             let sent_at = BootClock.now();
-            let Some((not_after, ends)) = self.open_window(next, sent_at) else {
+            let Some((not_after, ends)) = open_window(&self.link().time, next, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
             let call = self.link().call("exchange").text(&self.shared.space).text(next.name().as_str());
@@ -375,7 +351,7 @@ impl Engine for PostgresEngine {
                 Ok(_) => return Err(told(Fault::Answer)),
                 Err(fault) if fault.is_conflict() && BootClock.now() < limit => tries += 1,
                 Err(fault) => {
-                    self.shared.haunt(next.hold(), ends);
+                    self.shared.haunted.haunt(next.hold(), ends);
                     tries += 1;
                     let again = tries <= AGAIN && BootClock.now() < limit && !next.is_stopped();
                     if !again || !self.link().tell("exchange", &fault).is_temporary() {

@@ -1,4 +1,5 @@
 //! The driver's errors and the server's in the library's words.
+use crate::wire::schema::UNUSABLE;
 use fencelock_core::{Error, ErrorKind, NoConnection};
 use std::sync::Arc;
 use tokio_postgres::error::SqlState;
@@ -26,6 +27,8 @@ pub(crate) enum Fault {
     Pooled,
     /// Somebody has the lock who minds other rules: which.
     Layout(String),
+    /// The tables are not there, and this role may not make them.
+    Unmade(Arc<tokio_postgres::Error>),
     /// What is there cannot be used.
     Unusable { what: String, hint: &'static str },
 }
@@ -35,6 +38,24 @@ impl From<NoConnection> for Fault {
             NoConnection::Closed => Self::Closed,
             NoConnection::Late => Self::Unreached,
         }
+    }
+}
+impl fencelock_database::Fault for Fault {
+    const ANSWER: Self = Self::Answer;
+    const LOCKED: Self = Self::Locked;
+    const UNANSWERED: Self = Self::Unanswered;
+
+    fn is_locked(&self) -> bool {
+        self.is_locked()
+    }
+    fn is_unanswered(&self) -> bool {
+        matches!(self, Self::Unanswered)
+    }
+    fn is_soon_over(&self) -> bool {
+        self.is_soon_over()
+    }
+    fn tell(&self, operation: &'static str, endpoint: &str) -> Error {
+        self.tell(operation, endpoint)
     }
 }
 impl Fault {
@@ -80,6 +101,13 @@ impl Fault {
             _ => 0,
         }
     }
+    /// Of one who tried to make the tables.
+    pub(crate) fn unmade(self) -> Self {
+        match self {
+            Self::Postgres(e) if e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Self::Unmade(e),
+            other => other,
+        }
+    }
     /// The tables are not there.
     pub(crate) fn is_missing(&self) -> bool {
         self.is(&[SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME])
@@ -123,6 +151,12 @@ impl Fault {
                 .with("strategy", other)
                 .hint("use one strategy, and the same keys, for a name everywhere"),
             Self::Odd(what) => Self::Answer.tell(operation, endpoint).with("answer", what),
+            Self::Unmade(e) => new(
+                ErrorKind::PermissionDenied,
+                "the tables of fencelock are not there, and this role may not make them",
+            )
+            .because(said(e))
+            .hint("run `fencelock migrate --role ROLE --run` as one that may, with this role's name"),
             Self::Unusable { what, hint } => new(ErrorKind::InvalidConfig, what).hint(*hint),
             Self::Connect(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
                 let read_only = said(e).contains(READ_ONLY);
@@ -132,12 +166,12 @@ impl Fault {
                 } else {
                     "look whether the server runs, and at host, port and certificates"
                 };
-                new(ErrorKind::Unreachable, what).because(Said(said(e))).hint(hint)
+                new(ErrorKind::Unreachable, what).because(said(e)).hint(hint)
             }),
             Self::Postgres(e) => refused(operation, endpoint, self, e).unwrap_or_else(|| {
                 let kind = if self.ends_connection() { ErrorKind::Ambiguous } else { ErrorKind::Protocol };
                 let what = if kind == ErrorKind::Ambiguous { "the connection broke" } else { "the server refused" };
-                new(kind, what).because(Said(said(e)))
+                new(kind, what).because(said(e))
             }),
         }
     }
@@ -148,22 +182,28 @@ const READ_ONLY: &str = "does not allow writes";
 
 /// The server's own refusals: the call had no effect.
 fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio_postgres::Error) -> Option<Error> {
-    let new = |kind, message: &str| {
-        Error::new(kind, operation, message).with("postgres", endpoint).because(Said(said(error)))
-    };
+    let new =
+        |kind, message: &str| Error::new(kind, operation, message).with("postgres", endpoint).because(said(error));
     let is = |codes: &[SqlState]| fault.is(codes);
-    fault.code()?;
+    if fault.code()?.code() == UNUSABLE {
+        let said = error.as_db_error()?;
+        let error = Error::new(ErrorKind::InvalidConfig, operation, said.message()).with("postgres", endpoint);
+        return Some(error.hint(said.hint().unwrap_or_default()));
+    }
     Some(match () {
         () if is(&[SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION]) => {
             new(ErrorKind::PermissionDenied, "the server does not accept user or password").hint("look at the URL")
         }
         () if is(&[SqlState::INSUFFICIENT_PRIVILEGE]) => new(ErrorKind::PermissionDenied, "the role may not do that")
-            .hint("give it SELECT, INSERT, UPDATE and DELETE on the tables and EXECUTE on the functions fencelock_*"),
+            .hint("`fencelock migrate --role ROLE` prints the rights that it needs on tables and functions"),
         () if is(&[SqlState::INVALID_CATALOG_NAME]) => {
             new(ErrorKind::InvalidConfig, "there is no such database").hint("look at the URL")
         }
+        () if is(&[SqlState::UNDEFINED_OBJECT]) => {
+            new(ErrorKind::InvalidConfig, "there is no such role").hint("create it first")
+        }
         () if fault.is_missing() => new(ErrorKind::InvalidConfig, "the tables of fencelock are not there")
-            .hint("connect once as a role that may create them in this schema"),
+            .hint("run `fencelock migrate --run` as a role that may create them in this schema"),
         () if is(&[SqlState::TOO_MANY_CONNECTIONS]) => {
             new(ErrorKind::Unreachable, "the server has as many connections as it takes").hint("raise max_connections")
         }
@@ -195,11 +235,3 @@ fn said(error: &tokio_postgres::Error) -> String {
     }
     words
 }
-#[derive(Debug)]
-struct Said(String);
-impl std::fmt::Display for Said {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-impl std::error::Error for Said {}

@@ -1,10 +1,10 @@
 //! The engine's own background: it waits in queues, listens, says that it lives, and cleans up.
 use crate::{
-    link::PATIENCE,
-    shared::{Expected, Shared, micros},
+    shared::{Expected, Shared},
     turns::{Turned, beat, listen, wait},
 };
 use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
+use fencelock_database::{PATIENCE, micros};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -14,7 +14,7 @@ use tokio::{
 
 pub(crate) enum Order {
     /// This request has a place in its queue; look again after so long.
-    Wait { request: Request, expected: Expected, busy: Busy, next: Duration, reply: oneshot::Sender<Turned> },
+    Wait { request: Request, expected: Expected, busy: Busy, rest: Option<Duration>, reply: oneshot::Sender<Turned> },
     /// A command that grants this hold may arrive until then, and nobody has it any more.
     Sweep { name: Name, hold: HoldId, until: Moment },
 }
@@ -37,14 +37,14 @@ pub(crate) async fn run(
     loop {
         tokio::select! {
             order = inbox.recv() => match order {
-                Some(Order::Wait { request, expected, busy, next, reply }) => {
+                Some(Order::Wait { request, expected, busy, rest, reply }) => {
                     if shared.must_listen() {
                         tasks.spawn(listen(shared.clone()));
                     }
                     if beats.is_empty() {
                         beats.spawn(beat(shared.clone()));
                     }
-                    tasks.spawn(wait(shared.clone(), request, expected, busy, next, reply));
+                    tasks.spawn(wait(shared.clone(), request, expected, busy, rest, reply));
                 }
                 Some(Order::Sweep { name, hold, until }) => {
                     tasks.spawn(sweep(shared.clone(), name, hold, until));
@@ -70,7 +70,7 @@ async fn sweep(shared: Arc<Shared>, name: Name, hold: HoldId, until: Moment) {
     sleep(BootClock.now().until(until) + Duration::from_millis(1)).await;
     // What is not ended by then ends with its lease.
     for _ in 0..10 {
-        if shared.leave(&name, hold, None).await.is_ok() {
+        if shared.withdraw(&name, hold).await.is_ok() {
             return;
         }
         sleep(Duration::from_secs(1)).await;
@@ -78,7 +78,7 @@ async fn sweep(shared: Arc<Shared>, name: Name, hold: HoldId, until: Moment) {
 }
 /// In small parts, so that nobody waits for it.
 async fn clean(shared: Arc<Shared>, retention: Duration) {
-    const PART: i64 = 1_000;
+    const PART: i64 = 100;
     let call = shared.link.call("clean").number(micros(retention)).end();
     let Ok(conn) = shared.link.aside().await else { return };
     loop {

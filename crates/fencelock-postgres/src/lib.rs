@@ -1,8 +1,10 @@
 #![doc = include_str!("docs.md")]
+mod admin;
 mod config;
 mod engine;
 mod error;
 mod keeper;
+mod leaving;
 mod link;
 mod list;
 #[cfg(feature = "bench")]
@@ -10,10 +12,11 @@ mod list;
 pub mod raw;
 mod session;
 mod shared;
-mod tls;
+mod shedlock;
 mod turns;
 mod wire;
 
 pub use config::{Config, Keys, Listen, Strategy, Tls};
 pub use engine::PostgresEngine;
 pub use session::{PostgresSessionEngine, connect};
+pub use shedlock::PostgresShedLockEngine;

@@ -2,82 +2,164 @@
 //!
 //! *Invariant (SAFETY E8):* every call has a limit of ours; one that is over it gives its connection up.
 use crate::{
-    config::{Config, Listen},
+    config::{Config, Listen, Strategy},
     error::Fault,
-    tls,
     wire::{
-        call::{Call, identifier, literal},
+        call::{Call, READ_COMMITTED, identifier, literal, tag},
         reply::{Reply, clock, reply},
-        schema,
+        schema::{self, Part},
     },
 };
-use fencelock_core::{BootClock, Clock, Connection, Connections, Error, Result, ServerTime};
+use fencelock_core::{BootClock, Clock, Connection, Connections, Error, Moment, Result, ServerTime, soon, within};
+use fencelock_database::{CONNECT_TIMEOUT, PATIENCE};
+use fencelock_tls::client_config;
 use futures_util::{StreamExt, stream};
 use std::{
     future::{Future, pending},
     pin::pin,
     sync::{
-        Arc, OnceLock,
-        atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
 use tokio::{
     io::{AsyncRead, AsyncWrite},
+    runtime::Handle,
     sync::{
         Notify,
         mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
     },
+    task::AbortHandle,
     time::{sleep, timeout},
 };
 use tokio_postgres::{
     AsyncMessage, CancelToken, Client, NoTls, SimpleQueryMessage, SimpleQueryRow,
     config::{SslMode, TargetSessionAttrs},
+    error::DbError,
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// For so long a connection is tried (SAFETY E8).
-pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// For no longer one host is tried: it may take a connection and say nothing.
 const ONE_HOST: Duration = Duration::from_secs(2);
 /// A connection of which nothing has come for a while is asked whether it is there, and has so long to answer.
 const STILL_THERE: Duration = Duration::from_millis(500);
-/// For so long an answer is waited for: a server that writes a checkpoint is silent for a second now and then.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(3);
-/// A pooler in between forgets what is said to begin with, so each transaction says it, where the database's own way is another one.
-const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
+/// So often one more of those that hang on a connection is cancelled.
+const NEXT: Duration = Duration::from_millis(50);
 
 pub(crate) type Conn = Connection<Arc<Wire>>;
 /// One connection, and when it was last heard.
 pub(crate) struct Wire {
+    driver: Arc<Driver>,
     client: Client,
-    /// Since when something is asked and nothing is answered, in ns; 0: it is not so.
-    silent: AtomicU64,
+    silence: Mutex<Silence>,
+    /// It was given up, and what is open there is cancelled.
+    over: AtomicBool,
+    /// Without who reads it is closed, and what is open there ends unanswered.
+    reader: AbortHandle,
+    /// Who is told when it is of no use any more; `None`: it is one caller's own.
+    broke: Option<Arc<Notify>>,
+}
+/// So many wait for an answer, and since when nothing has come; `None`: nothing is asked.
+#[derive(Default)]
+struct Silence {
+    open: u32,
+    since: Option<Moment>,
+    /// Somebody did not wait until it was answered: it is looked after.
+    watched: bool,
+}
+/// Somebody who waits, for as long as he does.
+struct Open<'a> {
+    wire: &'a Arc<Wire>,
+    answered: bool,
+}
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        let mut silence = self.wire.silence();
+        silence.open -= 1;
+        if self.answered || silence.watched {
+            return;
+        }
+        if let Ok(here) = Handle::try_current() {
+            silence.watched = true;
+            here.spawn(self.wire.clone().watch());
+        }
+    }
 }
 impl Wire {
+    fn silence(&self) -> MutexGuard<'_, Silence> {
+        self.silence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
     /// *Invariant:* a server that is slow is not silent, and a caller with little patience is not the server's: a connection is given up
     /// when nothing at all has come of it for [`PATIENCE`], whoever asks.
     fn is_mute(&self) -> bool {
-        let since = self.silent.load(Relaxed);
-        since > 0 && now() > since + u64::try_from(PATIENCE.as_nanos()).unwrap_or(u64::MAX / 2)
+        self.silence().since.is_some_and(|since| since.until(BootClock.now()) > PATIENCE)
     }
-    fn asked(&self) {
-        let _ = self.silent.compare_exchange(0, now(), Relaxed, Relaxed);
+    fn is_over(&self) -> bool {
+        self.over.load(Relaxed)
     }
-    fn heard(&self) {
-        self.silent.store(0, Relaxed);
+    fn open(self: &Arc<Self>) -> Open<'_> {
+        let mut silence = self.silence();
+        silence.open += 1;
+        silence.since.get_or_insert_with(|| BootClock.now());
+        Open { wire: self, answered: false }
     }
-}
-fn now() -> u64 {
-    BootClock.now().as_nanos()
+    /// What is answered in time.
+    async fn ask(self: &Arc<Self>, limit: Duration, call: &str) -> Option<Result<Vec<SimpleQueryMessage>, Fault>> {
+        let mut open = self.open();
+        let answer = within(limit, self.client.simple_query(call)).await?;
+        open.answered = true;
+        let mut silence = self.silence();
+        // Others wait still.
+        silence.since = (silence.open > 1).then(|| BootClock.now());
+        Some(answer.map_err(Fault::of))
+    }
+    /// Whoever asked last may have gone before the answer came, which nobody noticed then.
+    async fn is_still_there(self: &Arc<Self>) -> bool {
+        !self.is_mute() || matches!(self.ask(STILL_THERE, "").await, Some(Ok(_)))
+    }
+    /// What nobody waits for any more does not go on at the server for long, also if nobody asks there again.
+    async fn watch(self: Arc<Self>) {
+        sleep(PATIENCE).await;
+        let is_there = self.is_still_there().await;
+        self.silence().watched = false;
+        if !is_there {
+            self.hang_up();
+        }
+    }
+    /// It is given up as it is, and nothing that is answered there from now on is believed.
+    fn cut(&self) {
+        self.over.store(true, Relaxed);
+        self.reader.abort();
+    }
+    /// It is given up, and what hangs there is cancelled. *Invariant:* nothing is cancelled but with its connection, since nobody knows which
+    /// statement a cancel meets: nothing is asked there any more, and nothing that is answered there from now on is believed.
+    fn hang_up(self: &Arc<Self>) {
+        if self.over.swap(true, Relaxed) {
+            return;
+        }
+        self.broke.iter().for_each(|broke| broke.notify_one());
+        let wire = self.clone();
+        tokio::spawn(async move {
+            // One after the other, until this is answered. (A pooler passes a cancel on for as long as there is whom it belongs to.)
+            let (ends, mut last) = (BootClock.now() + PATIENCE, pin!(wire.client.simple_query("")));
+            while BootClock.now() < ends {
+                wire.driver.cancel(wire.client.cancel_token()).await;
+                if timeout(NEXT, &mut last).await.is_ok() {
+                    break;
+                }
+            }
+            wire.reader.abort();
+        });
+    }
 }
 
 pub(crate) struct Link {
     driver: Arc<Driver>,
     /// Where it is listened; `None`: nowhere.
     ears: Option<Arc<Driver>>,
-    /// A connection was given up: what became of the holds is not known (SAFETY G6).
-    pub(crate) broke: Notify,
+    /// A connection broke, or was given up: what became of the holds is not known (SAFETY G6).
+    pub(crate) broke: Arc<Notify>,
     all: Arc<Connections<Arc<Wire>, Fault>>,
     pub(crate) endpoint: Arc<str>,
     place: OnceLock<Place>,
@@ -114,23 +196,25 @@ impl Driver {
                 .keepalives_retries(3);
             driver
         };
-        let (hosts, tls) =
-            (config.hosts.iter().map(host).collect(), config.tls.as_ref().map(tls::connector).transpose()?);
+        let (hosts, tls) = (
+            config.hosts.iter().map(host).collect(),
+            config.tls.as_ref().map(client_config).transpose()?.map(MakeRustlsConnect::new),
+        );
         Ok(Self { hosts, first: AtomicUsize::new(0), tls })
     }
     /// To the first host that takes writes. *Invariant (SAFETY E8):* each has its part of the time, so one that takes connections and
-    /// says nothing keeps nobody from the others. `told`: where what the server says by itself goes.
-    async fn connect(&self, told: Option<UnboundedSender<String>>) -> Result<Client, Fault> {
+    /// says nothing keeps nobody from the others.
+    async fn connect(&self, tells: Tells) -> Result<(Client, AbortHandle), Fault> {
         let (many, first) = (self.hosts.len().max(1), self.first.load(Relaxed));
         let each = ONE_HOST.min(CONNECT_TIMEOUT.mul_f32(0.9) / u32::try_from(many).unwrap_or(u32::MAX));
         let mut why = Fault::Unreached;
         for n in 0..many {
             let host = (first + n) % many;
             let Some(config) = self.hosts.get(host) else { break };
-            match timeout(each, self.reach(config, told.clone())).await.unwrap_or(Err(Fault::Unreached)) {
-                Ok(client) => {
+            match timeout(each, self.reach(config, tells.clone())).await.unwrap_or(Err(Fault::Unreached)) {
+                Ok(connected) => {
                     self.first.store(host, Relaxed);
-                    return Ok(client);
+                    return Ok(connected);
                 }
                 // What a server says by itself tells more than that another one is silent.
                 Err(fault) if fault.weight() >= why.weight() => why = fault,
@@ -139,48 +223,69 @@ impl Driver {
         }
         Err(why)
     }
-    async fn reach(
-        &self,
-        config: &tokio_postgres::Config,
-        told: Option<UnboundedSender<String>>,
-    ) -> Result<Client, Fault> {
+    async fn reach(&self, config: &tokio_postgres::Config, tells: Tells) -> Result<(Client, AbortHandle), Fault> {
         let fault = |e| Fault::Connect(Arc::new(e));
         match &self.tls {
             None => {
                 let (client, connection) = config.connect(NoTls).await.map_err(fault)?;
-                tokio::spawn(drive(connection, told));
-                Ok(client)
+                Ok((client, tokio::spawn(drive(connection, tells)).abort_handle()))
             }
             Some(tls) => {
                 let (client, connection) = config.connect(tls.clone()).await.map_err(fault)?;
-                tokio::spawn(drive(connection, told));
-                Ok(client)
+                Ok((client, tokio::spawn(drive(connection, tells)).abort_handle()))
             }
         }
     }
+    /// For calls.
+    async fn wire(self: &Arc<Self>, broke: Option<Arc<Notify>>) -> Result<Arc<Wire>, Fault> {
+        let (client, reader) = self.connect(Tells::Break(broke.clone())).await?;
+        let (driver, silence, over) = (self.clone(), Mutex::default(), AtomicBool::new(false));
+        Ok(Arc::new(Wire { driver, client, silence, over, reader, broke }))
+    }
     /// What nobody waits for any more does not go on at the server: it would keep a process there busy for as long as it is blocked.
-    fn cancel(&self, token: CancelToken) {
-        let tls = self.tls.clone();
-        tokio::spawn(timeout(ONE_HOST, async move {
-            match tls {
+    async fn cancel(&self, token: CancelToken) {
+        let cancelled = async {
+            match self.tls.clone() {
                 None => token.cancel_query(NoTls).await,
                 Some(tls) => token.cancel_query(tls).await,
             }
-        }));
+        };
+        let _ = timeout(ONE_HOST, cancelled).await;
     }
 }
+/// What becomes known of a connection by itself.
+#[derive(Clone)]
+enum Tells {
+    /// That it broke, if somebody minds.
+    Break(Option<Arc<Notify>>),
+    /// What is notified there; the end of that is the connection's.
+    Words(UnboundedSender<String>),
+}
 /// Until it breaks, or nobody has its client any more.
-async fn drive<S, T>(mut connection: tokio_postgres::Connection<S, T>, told: Option<UnboundedSender<String>>)
+async fn drive<S, T>(mut connection: tokio_postgres::Connection<S, T>, tells: Tells)
 where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
+    let broken = |broke: &Option<Arc<Notify>>| broke.iter().for_each(|broke| broke.notify_one());
     let mut messages = stream::poll_fn(|cx| connection.poll_message(cx));
-    while let Some(Ok(message)) = messages.next().await {
-        if let (AsyncMessage::Notification(note), Some(told)) = (message, &told) {
-            let _ = told.send(note.payload().to_owned());
+    while let Some(message) = messages.next().await {
+        match (message, &tells) {
+            (Ok(AsyncMessage::Notification(note)), Tells::Words(told)) => drop(told.send(note.payload().to_owned())),
+            // It breaks here, before the answer is told. (What a session holds no standby has, whatever is written beside it.)
+            (Ok(AsyncMessage::Notice(notice)), Tells::Break(broke)) if is_on_this_server_alone(&notice) => {
+                return broken(broke);
+            }
+            (Ok(_), _) => {}
+            (Err(_), Tells::Break(broke)) => return broken(broke),
+            (Err(_), _) => return,
         }
     }
+}
+/// *Invariant:* nobody is told that it is done what the standby may not have. Somebody has cancelled a statement that waited for it, so the
+/// server answers that it is done; this comes before that answer, and is the only sign. Its words are in the server's language.
+fn is_on_this_server_alone(notice: &DbError) -> bool {
+    notice.routine() == Some("SyncRepWaitForLSN")
 }
 
 impl Link {
@@ -194,7 +299,7 @@ impl Link {
         Ok(Self {
             driver,
             ears,
-            broke: Notify::new(),
+            broke: Arc::default(),
             all: Connections::new(),
             endpoint: config.endpoint().into(),
             place: OnceLock::new(),
@@ -207,59 +312,34 @@ impl Link {
     /// This runtime's connection.
     pub(crate) async fn here(&self) -> Result<Conn, Fault> {
         let make = || {
-            let driver = self.driver.clone();
-            async move { driver.connect(None).await.map(|client| Arc::new(Wire { client, silent: AtomicU64::new(0) })) }
+            let (driver, broke) = (self.driver.clone(), self.broke.clone());
+            async move { driver.wire(Some(broke)).await }
         };
         let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
-        if !conn.client.is_closed() && (!conn.is_mute() || self.is_still_there(&conn).await) {
-            return Ok(conn);
+        if !conn.client.is_closed() && !conn.is_over() {
+            if conn.is_still_there().await {
+                return Ok(conn);
+            }
+            conn.hang_up();
         }
         self.give_up(&conn);
         self.all.here(CONNECT_TIMEOUT, make).await
     }
     fn give_up(&self, conn: &Conn) {
-        self.all.give_up(conn);
-        self.broke.notify_one();
-    }
-    /// Whoever asked last may have gone before the answer came, which nobody noticed then.
-    async fn is_still_there(&self, conn: &Conn) -> bool {
-        let answer = within(STILL_THERE, conn.client.simple_query("")).await;
-        if answer.is_some() {
-            conn.heard();
+        if let Some(broke) = &conn.broke {
+            self.all.give_up(conn);
+            broke.notify_one();
         }
-        answer.is_some_and(|answer| answer.is_ok())
     }
     /// A connection of the caller's own, for what takes long: nobody's renewal waits behind it.
     pub(crate) async fn aside(&self) -> Result<Conn, Fault> {
         let own = Connections::new();
         let driver = self.driver.clone();
-        let make = || async move {
-            driver.connect(None).await.map(|client| Arc::new(Wire { client, silent: AtomicU64::new(0) }))
-        };
-        own.here(CONNECT_TIMEOUT, make).await
+        own.here(CONNECT_TIMEOUT, || async move { driver.wire(None).await }).await
     }
     /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
     pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
-        let (limit, mut pause, mut why) =
-            (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10), Fault::Unreached);
-        let mut stopped = pin!(stopped);
-        loop {
-            tokio::select! {
-                biased;
-                conn = self.here() => match conn {
-                    Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => why = fault,
-                    end => return end,
-                },
-                () = sleep(BootClock.now().until(limit)) => return Err(why),
-                () = &mut stopped => return Err(why),
-            }
-            tokio::select! {
-                biased;
-                () = &mut stopped => return Err(why),
-                () = sleep(pause) => {}
-            }
-            pause = (pause * 2).min(Duration::from_millis(250));
-        }
+        soon(CONNECT_TIMEOUT, || self.here(), Fault::may_pass, Fault::Unreached, stopped).await
     }
     /// What may be asked again with one effect: it is, when the connection breaks meanwhile, or the row is locked.
     pub(crate) async fn again(&self, call: &str) -> Result<Vec<SimpleQueryRow>, Fault> {
@@ -276,7 +356,7 @@ impl Link {
     /// A connection that is nobody else's, and what it hears by itself: the end of that is the connection's.
     pub(crate) async fn dedicated(&self) -> Result<(Client, UnboundedReceiver<String>), Fault> {
         let (told, heard) = unbounded_channel();
-        Ok((self.driver.connect(Some(told)).await?, heard))
+        Ok((self.driver.connect(Tells::Words(told)).await?.0, heard))
     }
 
     pub(crate) fn call(&self, function: &str) -> Call {
@@ -288,19 +368,20 @@ impl Link {
     }
     /// One message, and what it answers.
     pub(crate) async fn rows(&self, conn: &Conn, limit: Duration, call: &str) -> Result<Vec<SimpleQueryRow>, Fault> {
-        conn.asked();
-        let answer = match within(limit, conn.client.simple_query(call)).await {
-            Some(answer) => {
-                conn.heard();
-                answer.map(rows).map_err(Fault::of)
-            }
-            None => {
-                self.driver.cancel(conn.client.cancel_token());
-                Err(Fault::Unanswered)
-            }
-        };
+        let answer =
+            conn.ask(limit, call).await.filter(|_| !conn.is_over()).unwrap_or(Err(Fault::Unanswered)).map(rows);
+        if answer.as_ref().is_ok_and(|rows| !is_of(call, rows)) {
+            // What became of this one is told to somebody else, and whoever asks here is told what is not his.
+            conn.cut();
+            self.give_up(conn);
+            return Err(Fault::Unanswered);
+        }
         match &answer {
-            Err(Fault::Unanswered) if !conn.is_mute() => {}
+            Err(Fault::Unanswered) if conn.is_over() || conn.is_mute() => {
+                conn.hang_up();
+                self.give_up(conn);
+            }
+            Err(Fault::Unanswered) => {}
             Err(fault) if fault.ends_connection() => self.give_up(conn),
             _ => {}
         }
@@ -310,7 +391,11 @@ impl Link {
     pub(crate) async fn run(&self, conn: &Conn, limit: Duration, call: &str) -> Result<Reply, Fault> {
         let sent = BootClock.now();
         let rows = self.rows(conn, limit, call).await?;
-        let row = rows.first().ok_or(Fault::Answer)?;
+        let Some(row) = rows.first() else {
+            conn.cut();
+            self.give_up(conn);
+            return Err(Fault::Unanswered);
+        };
         if let Some(now) = clock(row) {
             self.time.seen(sent, BootClock.now(), now);
         }
@@ -320,14 +405,26 @@ impl Link {
         fault.tell(operation, &self.endpoint)
     }
 
-    /// Finds the tables, or makes them; what they are called, and the store's identity.
+    /// Finds the tables, or makes them; the store's identity.
     pub(crate) async fn set_up(&self, config: &Config) -> Result<u128, Fault> {
-        let conn = self.soon(pending()).await?;
+        let schema = self.find(config).await?;
+        self.make(&schema::common(&schema)).await?;
+        if config.strategy == Strategy::ShedLock {
+            self.make(&schema::shedlock(&schema)).await?;
+        }
+        let known = self.again(&format!("SELECT store FROM {schema}.fencelock_meta")).await?;
+        let store =
+            known.first().and_then(|row| row.get(0)).map(|store| store.replace('-', "")).ok_or(Fault::Answer)?;
+        u128::from_str_radix(&store, 16).map_err(|_| Fault::Answer)
+    }
+    /// In which schema they are, or would be; how they are called.
+    pub(crate) async fn find(&self, config: &Config) -> Result<String, Fault> {
+        // Each of these may be asked again: the server may go away, and come back, while we look.
         let sent = BootClock.now();
         let look = "SELECT current_schema(), current_setting('server_encoding'), \
                     current_setting('default_transaction_isolation'), \
                     (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
-        let rows = self.rows(&conn, PATIENCE, look).await?;
+        let rows = self.again(look).await?;
         let row = rows.first().ok_or(Fault::Answer)?;
         let now = row.get(3).and_then(|now| now.parse().ok()).ok_or(Fault::Answer)?;
         self.time.seen(sent, BootClock.now(), now);
@@ -339,34 +436,31 @@ impl Link {
             let what = "no schema of this role's search path is there".to_owned();
             return Err(Fault::Unusable { what, hint: "name one in the URL: ?schema=NAME" });
         };
+        // It stands in the bodies of functions, between dollars.
+        if schema.contains('$') {
+            let what = format!("the schema {schema} has a dollar sign in its name");
+            return Err(Fault::Unusable { what, hint: "name another one in the URL: ?schema=NAME" });
+        }
         let prefix = if row.get(2) == Some("read committed") { "" } else { READ_COMMITTED };
         let _ = self.place.set(Place { schema: schema.clone(), prefix });
-        // By a catalog, so that nothing fails where it is not there.
-        let there = format!("SELECT to_regclass({})", literal(&format!("{schema}.fencelock_meta")));
-        if self.rows(&conn, PATIENCE, &there).await?.first().is_none_or(|row| row.get(0).is_none()) {
-            self.make(&schema, &there).await?;
-        }
-        let known = self.rows(&conn, PATIENCE, &format!("SELECT version, store FROM {schema}.fencelock_meta")).await?;
-        let row = known.first().ok_or(Fault::Answer)?;
-        let version: i64 = row.get(0).and_then(|version| version.parse().ok()).ok_or(Fault::Answer)?;
-        if version != schema::VERSION {
-            let what = format!("the tables are of version {version}, and this is version {}", schema::VERSION);
-            return Err(Fault::Unusable {
-                what,
-                hint: "use the same version of fencelock everywhere, or another schema",
-            });
-        }
-        let store = row.get(1).map(|store| store.replace('-', "")).ok_or(Fault::Answer)?;
-        u128::from_str_radix(&store, 16).map_err(|_| Fault::Answer)
+        Ok(schema)
     }
-    /// Makes the tables: all of them, or none. Two that come together do so one after the other, and neither waits for its client
-    /// meanwhile: it is one message (SAFETY E7).
-    async fn make(&self, schema: &str, there: &str) -> Result<(), Fault> {
-        let turn = format!("SELECT pg_advisory_xact_lock({})", schema::TURN);
-        let (there, script) = (there.trim_start_matches("SELECT "), literal(&schema::script(schema)));
-        let make = format!("DO {}", literal(&format!("BEGIN IF {there} IS NULL THEN EXECUTE {script}; END IF; END")));
-        let conn = self.aside().await?;
-        self.rows(&conn, CONNECT_TIMEOUT, &format!("{READ_COMMITTED}{turn};{make}")).await.map(drop)
+    /// Makes this part where it is missing: all of it, or nothing. Two that come together do so one after the other, and neither waits for
+    /// its client meanwhile: it is one message (SAFETY E7). It is of this version then, or refused.
+    async fn make(&self, part: &Part) -> Result<(), Fault> {
+        // By a catalog, so that nothing fails where it is not there.
+        let missing = self.again(&format!("SELECT {}", part.missing)).await?;
+        if missing.first().and_then(|row| row.get(0)) == Some("t") {
+            let conn = self.aside().await?;
+            let make = format!("{READ_COMMITTED}{}", part.script());
+            self.rows(&conn, CONNECT_TIMEOUT, &make).await.map_err(Fault::unmade)?;
+        }
+        let known = self.again(&format!("SELECT {}", part.version)).await?;
+        let version = known.first().and_then(|row| row.get(0)?.parse().ok()).ok_or(Fault::Answer)?;
+        match part.refuses(version) {
+            Some((what, hint)) => Err(Fault::Unusable { what, hint }),
+            None => Ok(()),
+        }
     }
     /// Whether it is listened at all.
     pub(crate) fn may_listen(&self) -> bool {
@@ -377,7 +471,7 @@ impl Link {
         let Some(driver) = &self.ears else { return Ok(None) };
         let (told, heard) = unbounded_channel();
         let listening = async {
-            let client = driver.connect(Some(told)).await?;
+            let (client, _) = driver.connect(Tells::Words(told)).await?;
             let ask = format!("LISTEN {}; SELECT pg_backend_pid()", identifier(channel));
             let said = rows(client.simple_query(&ask).await.map_err(Fault::of)?);
             let pid = said.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok()).ok_or(Fault::Answer)?;
@@ -388,7 +482,7 @@ impl Link {
         let conn = self.here().await?;
         let other = self.rows(&conn, PATIENCE, "SELECT pg_backend_pid()").await?;
         let other: Option<i64> = other.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
-        if other == Some(ears.pid) || ears.are_ours(channel, "").await?.is_none() {
+        if other == Some(ears.pid) || ears.are_ours(PATIENCE, channel, "").await?.is_none() {
             let _ = within(STILL_THERE, ears.client.simple_query(&format!("UNLISTEN {}", identifier(channel)))).await;
             return Ok(None);
         }
@@ -406,18 +500,27 @@ pub(crate) struct Ears {
 impl Ears {
     /// The server is there, takes writes, and it is the same process of it that listens: a connection on which nothing is ever asked may
     /// lead nowhere any more. `first`: what is asked with it, and answered.
-    pub(crate) async fn are_ours(&self, channel: &str, first: &str) -> Result<Option<Vec<SimpleQueryRow>>, Fault> {
+    pub(crate) async fn are_ours(
+        &self,
+        limit: Duration,
+        channel: &str,
+        first: &str,
+    ) -> Result<Option<Vec<SimpleQueryRow>>, Fault> {
         let ask = format!(
             "{first}SELECT pg_backend_pid() AS pid, EXISTS (SELECT FROM pg_listening_channels() c WHERE c = {}) \
              AND NOT pg_is_in_recovery() AS listens",
             literal(channel)
         );
-        let answer = within(PATIENCE, self.client.simple_query(&ask)).await.ok_or(Fault::Unanswered)?;
+        let answer = within(limit, self.client.simple_query(&ask)).await.ok_or(Fault::Unanswered)?;
         let mut said = rows(answer.map_err(Fault::of)?);
         let row = said.pop().ok_or(Fault::Answer)?;
         let is = |name, value: &str| row.try_get(name).ok().flatten() == Some(value);
         Ok((is("pid", &self.pid.to_string()) && is("listens", "t")).then_some(said))
     }
+}
+/// Whether these rows answer this call. Which have none may.
+fn is_of(call: &str, rows: &[SimpleQueryRow]) -> bool {
+    tag(call).is_none_or(|tag| rows.iter().all(|row| row.try_get("call").ok().flatten() == Some(tag)))
 }
 pub(crate) fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
     let row = |message| match message {
@@ -430,17 +533,4 @@ impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Link({})", self.endpoint)
     }
-}
-
-/// What comes within `limit` of the time in which this process ran: one that was stopped, or a machine that stood still, has not
-/// waited meanwhile, and reads what has come before it gives up.
-pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
-    const NAPS: u32 = 8;
-    let mut answer = pin!(answer);
-    for _ in 0..NAPS {
-        if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {
-            return Some(answer);
-        }
-    }
-    None
 }

@@ -1,11 +1,7 @@
 //! Names that are held or waited for, page by page. The cursor is the last name.
-use crate::{
-    error::Fault,
-    link::{Conn, PATIENCE},
-    shared::Shared,
-    wire::call::literal,
-};
+use crate::{error::Fault, link::Conn, shared::Shared, wire::call::literal};
 use fencelock_core::{Listing, Name, Page};
+use fencelock_database::PATIENCE;
 
 pub(crate) async fn list(shared: &Shared, conn: &Conn, prefix: &str, page: &Page) -> Result<Listing, Fault> {
     let Some(place) = shared.link.place() else { return Err(Fault::Closed) };

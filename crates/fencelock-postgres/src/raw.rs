@@ -3,11 +3,12 @@
 use crate::{
     config::Config,
     error::Fault,
-    link::{CONNECT_TIMEOUT, Conn, Ears, Link, PATIENCE},
-    shared::{Shared, micros},
+    link::{Conn, Ears, Link},
+    shared::Shared,
     wire::reply::Reply,
 };
 use fencelock_core::{EngineId, Error, ErrorKind, HoldId, Result};
+use fencelock_database::{CONNECT_TIMEOUT, PATIENCE, micros};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::timeout};
 

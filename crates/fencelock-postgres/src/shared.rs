@@ -1,10 +1,12 @@
 //! What callers and the engine's own background share: who waits for word.
 use crate::{
     error::Fault,
-    link::{Conn, Link, PATIENCE},
+    leaving::Leaving,
+    link::{Conn, Link},
     wire::reply::{Reply, status},
 };
 use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
+use fencelock_database::{Haunted, LEAVE, PATIENCE, micros};
 use std::{
     collections::{HashMap, HashSet},
     sync::{
@@ -16,9 +18,6 @@ use std::{
 use tokio::{sync::Notify, time::sleep};
 use tokio_postgres::SimpleQueryRow;
 
-/// Core waits for a second.
-const LEAVE: Duration = Duration::from_millis(800);
-
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) link: Link,
@@ -29,8 +28,8 @@ pub(crate) struct Shared {
     here: String,
     waits: Mutex<Waits>,
     beats: AtomicU32,
-    /// A command of its attempt broke off and may arrive until then.
-    haunted: Mutex<HashMap<HoldId, Moment>>,
+    pub(crate) leaving: Leaving,
+    pub(crate) haunted: Haunted,
 }
 #[derive(Debug, Default)]
 struct Waits {
@@ -39,6 +38,8 @@ struct Waits {
     listening: bool,
     /// The server's process that listens for us.
     ears: Option<i64>,
+    /// Those who have stopped while they waited, and nothing that they had sent was not answered: they have a place, and no hold.
+    stopped: HashSet<HoldId>,
 }
 /// A place in `waits`, for as long as this lives.
 #[derive(Debug)]
@@ -54,10 +55,11 @@ pub(crate) struct Beat {
 }
 impl Beat {
     /// *Invariant:* an attempt is expected before its first command is sent and until it has its turn, so whoever is found there, was not
-    /// here before it was asked and is not here now has gone.
+    /// here before it was asked and is not here now has gone. Those who are being taken back are left to that.
     pub(crate) fn left_behind(&self, shared: &Shared, rows: &[SimpleQueryRow]) -> Vec<(Name, HoldId)> {
         let waits = shared.waits();
-        let is_here = |hold: &HoldId| self.here.contains(hold) || waits.places.contains_key(hold);
+        let known = |hold: &HoldId| waits.places.contains_key(hold) || shared.leaving.has(*hold);
+        let is_here = |hold: &HoldId| self.here.contains(hold) || known(hold);
         let place = |row: &SimpleQueryRow| {
             let hold: HoldId = row.try_get("hold").ok()??.replace('-', "").parse().ok()?;
             Some((Name::new(row.try_get("name").ok()??).ok()?, hold)).filter(|_| !is_here(&hold))
@@ -87,7 +89,8 @@ impl Shared {
             here: format!("{host} {pid} "),
             waits: Mutex::default(),
             beats: AtomicU32::new(0),
-            haunted: Mutex::default(),
+            leaving: Leaving::default(),
+            haunted: Haunted::default(),
         }
     }
     fn waits(&self) -> MutexGuard<'_, Waits> {
@@ -102,19 +105,6 @@ impl Shared {
         let id = self.client.to_string();
         let parts = [&id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]];
         format!("fencelock_{}", parts.join("-"))
-    }
-
-    /// A command of this attempt broke off, and may take effect until then.
-    pub(crate) fn haunt(&self, hold: HoldId, until: Moment) {
-        let (mut haunted, now) = (self.haunted.lock().unwrap_or_else(PoisonError::into_inner), BootClock.now());
-        haunted.retain(|_, until| *until > now);
-        let known = haunted.entry(hold).or_insert(until);
-        *known = until.max(*known);
-    }
-    /// Nobody has it any more: until when something of it may still come.
-    pub(crate) fn haunts(&self, hold: HoldId) -> Option<Moment> {
-        let mut haunted = self.haunted.lock().unwrap_or_else(PoisonError::into_inner);
-        if haunted.is_empty() { None } else { haunted.remove(&hold) }.filter(|until| *until > BootClock.now())
     }
 
     /// Word for this attempt wakes it from here on.
@@ -184,6 +174,16 @@ impl Shared {
         let (space, name) = names.split_at_checked(length.parse().ok()?)?;
         if space == self.space { Some((Name::new(name).ok()?, hold)) } else { None }
     }
+    /// Whoever waits, and has nothing open, stops.
+    pub(crate) fn stops(&self, hold: HoldId) {
+        self.waits().stopped.insert(hold);
+    }
+    pub(crate) fn was_only_waiting(&self, hold: HoldId) -> bool {
+        self.waits().stopped.contains(&hold)
+    }
+    pub(crate) fn has_left(&self, hold: HoldId) {
+        self.waits().stopped.remove(&hold);
+    }
     /// Ends a place in the queue, and no hold.
     pub(crate) async fn quit(&self, name: &Name, hold: HoldId) -> Result<(), Fault> {
         let call = self.link.call("quit").text(&self.space).text(name.as_str()).id(hold).end();
@@ -197,10 +197,9 @@ impl Shared {
         let sent_at = BootClock.now();
         Ok((self.link.run(&conn, PATIENCE, &call).await?, sent_at))
     }
-    /// Ends a hold, or with `token: None` a place in the queue, too.
-    pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
-        let call = self.link.call("release").text(&self.space).text(name.as_str()).id(hold);
-        let call = call.or_null(token.map(Token::get)).end();
+    /// Ends a hold.
+    pub(crate) async fn release(&self, name: &Name, hold: HoldId, token: Token) -> Result<Reply, Fault> {
+        let call = self.link.call("release").text(&self.space).text(name.as_str()).id(hold).number(token.get()).end();
         self.insist(&call).await
     }
     /// One that is locked is tried again for as long as core waits.
@@ -223,11 +222,10 @@ impl Shared {
     pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {
         let call = self.link.call("inspect").text(&self.space).text(name.as_str()).end();
         let rows = self.link.rows(conn, PATIENCE, &call).await?;
-        let odd = || Fault::Odd(format!("{rows:?}").chars().take(400).collect());
+        let fields =
+            |row: &SimpleQueryRow| (0..row.len()).map(|n| row.get(n).unwrap_or("").to_owned()).collect::<Vec<_>>();
+        let odd =
+            || Fault::Odd(format!("{:?}", rows.iter().map(fields).collect::<Vec<_>>()).chars().take(400).collect());
         status(name, &rows).ok_or_else(odd)
     }
-}
-/// As the functions count.
-pub(crate) fn micros(d: Duration) -> i64 {
-    i64::try_from(d.as_micros()).unwrap_or(i64::MAX / 4)
 }

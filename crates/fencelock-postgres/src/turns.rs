@@ -1,23 +1,22 @@
 //! Waiting: every queued attempt is a task of `run`.
 use crate::{
     error::Fault,
-    link::{CONNECT_TIMEOUT, Ears},
+    link::Ears,
     shared::{Expected, Shared},
     wire::reply::Reply,
 };
-use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, HoldId, Kind, Lease, Moment, Name, Request, Token};
+use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, HoldId, Kind, Name, Pace, Request, Token};
+use fencelock_database::{CONNECT_TIMEOUT, after_locked, granted};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
+    task::JoinSet,
     time::{Instant, interval, sleep, timeout},
 };
 
 /// Word may be lost: whoever waits looks by himself so often, and the first of all oftener for a while.
 const LOOK: u64 = 1_000;
 const FIRST: Duration = Duration::from_millis(250);
-/// Where nobody can listen the first of all looks so often, for so long since he became the first.
-const POLL: u64 = 40;
-const EAGER: Duration = Duration::from_secs(5);
 /// A client that waits says so often that it lives.
 const BEAT: Duration = Duration::from_secs(1);
 /// Those who wait for a lease to end look one after the other.
@@ -44,14 +43,22 @@ pub(crate) async fn wait(
     request: Request,
     expected: Expected,
     mut busy: Busy,
-    mut next: Duration,
+    rest: Option<Duration>,
     mut reply: oneshot::Sender<Turned>,
 ) {
-    let (mut pause, mut locked, mut first) = (Duration::from_millis(10), 1, None);
+    let (mut pause, mut locked, mut pace) = (Duration::from_millis(10), 1, Pace::new(BootClock.now()));
+    let mut nap = |ahead, rest| match shared.ears() {
+        Some(_) => told_nap(ahead, rest),
+        None => pace.nap(BootClock.now(), ahead, rest),
+    };
+    let mut next = nap(busy.ahead, rest);
     let end = loop {
         tokio::select! {
             biased;
-            () = request.stopped() => break Turned::Stopped(busy),
+            () = request.stopped() => {
+                shared.stops(request.hold());
+                break Turned::Stopped(busy);
+            }
             () = reply.closed() => return,
             () = expected.wake.notified() => {}
             () = sleep(next) => {}
@@ -75,11 +82,7 @@ pub(crate) async fn wait(
                 break Turned::Granted(granted(&request, token, sent_at, now));
             }
             Ok((Reply::Queued { busy: now, rest }, _)) => {
-                next = nap(now.ahead, rest, shared.ears().is_some());
-                first = if now.ahead == Some(0) { first.or_else(|| Some(BootClock.now())) } else { None };
-                if first.is_some_and(|first| shared.ears().is_none() && first.until(BootClock.now()) < EAGER) {
-                    next = next.min(Duration::from_millis(fastrand::u64(POLL / 2..POLL * 3 / 2)));
-                }
+                next = nap(now.ahead, rest);
                 pause = Duration::from_millis(10);
                 request.queued(now.clone());
                 busy = now;
@@ -100,24 +103,15 @@ pub(crate) async fn wait(
     let _ = reply.send(end);
     drop(expected);
 }
-pub(crate) fn granted(request: &Request, token: Token, sent_at: Moment, now: i64) -> Grant {
-    let (name, hold, claim, ttl) = (request.name().clone(), request.hold(), request.claim(), request.ttl());
-    Grant { name, claim, hold, token, ttl, lease: Lease::Own { sent_at }, server_micros: now, place: None }
-}
-/// Until the next look: when something ends by itself, those in front first; and now and then.
-pub(crate) fn nap(ahead: Option<u32>, rest: Option<Duration>, hears: bool) -> Duration {
+/// Until the next look of one who is told: when something ends by itself, those in front first; and now and then.
+fn told_nap(ahead: Option<u32>, rest: Option<Duration>) -> Duration {
     let ahead = ahead.unwrap_or(0);
     // Nobody has it: whoever is in front may be gone.
     // Whoever is far away is told in time, too; should that word be lost he comes nearer meanwhile, or looks later.
-    let far = LOOK * u64::from(1 + ahead.min(100) / 25) * if hears { 2 } else { 1 };
+    let far = 2 * LOOK * u64::from(1 + ahead.min(100) / 25);
     let look =
         if ahead == 0 || rest.is_none() { FIRST } else { Duration::from_millis(fastrand::u64(far..far * 5 / 4)) };
     rest.map_or(look, |rest| (rest + APART * ahead + Duration::from_millis(2)).min(look))
-}
-/// Until the next try, after a row was locked so many times (SAFETY E2): mostly by another one's short statement.
-pub(crate) fn after_locked(times: u32) -> Duration {
-    let most = 2_000_u64 << times.min(6);
-    Duration::from_micros(fastrand::u64(most / 2..most).min(100_000))
 }
 
 /// Listens while anybody waits. What it was not told is looked for by each waiter.
@@ -139,7 +133,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
                 if rests {
                     return;
                 }
-                if since.elapsed() > Duration::from_secs(1) {
+                if since.elapsed() > FIRST {
                     pause = Duration::from_millis(10);
                 }
             }
@@ -160,7 +154,7 @@ pub(crate) async fn listen(shared: Arc<Shared>) {
 }
 /// Until it breaks; true: until nobody waits any more.
 async fn hear(shared: &Arc<Shared>, ears: &mut Ears, channel: &str) -> bool {
-    let (mut rest, mut beats) = (interval(REST), interval(BEAT));
+    let (mut rest, mut beats, mut tidying) = (interval(REST), interval(BEAT), JoinSet::new());
     rest.reset();
     beats.reset();
     loop {
@@ -175,12 +169,20 @@ async fn hear(shared: &Arc<Shared>, ears: &mut Ears, channel: &str) -> bool {
             _ = rest.tick() => if shared.may_rest() {
                 return true;
             },
+            Some(_) = tidying.join_next(), if !tidying.is_empty() => {}
             // *Invariant:* whoever says that he listens says so where he does: his process at the server is what others take him to be
             // alive by.
             _ = beats.tick() => if shared.somebody_waits() {
                 let beat = shared.next_beat(Some(ears.pid));
-                match ears.are_ours(channel, &format!("{};", beat.call)).await {
-                    Ok(Some(rows)) => drop(tokio::spawn(give_back(shared.clone(), beat.left_behind(shared, &rows)))),
+                match ears.are_ours(BEAT, channel, &format!("{};", beat.call)).await {
+                    // One after the other: what is not done yet would be found again.
+                    Ok(Some(rows)) if tidying.is_empty() => {
+                        tidying.spawn(give_back(shared.clone(), beat.left_behind(shared, &rows)));
+                    }
+                    Ok(Some(_)) => {}
+                    // *Invariant:* one that is deaf is replaced while its client is still taken to be alive. At a server that is slow all
+                    // are as deaf: another connection knows.
+                    Err(Fault::Unanswered) if shared.beat(BEAT).await.is_err() => {}
                     _ => return false,
                 }
             },
@@ -190,7 +192,10 @@ async fn hear(shared: &Arc<Shared>, ears: &mut Ears, channel: &str) -> bool {
 /// Places that nobody here waits in any more: those beside whom they were would keep them alive. What does not come through is found again.
 async fn give_back(shared: Arc<Shared>, places: Vec<(Name, HoldId)>) {
     for (name, hold) in places {
-        let _ = shared.quit(&name, hold).await;
+        // It may be taken back since.
+        if !shared.leaving.has(hold) {
+            let _ = shared.quit(&name, hold).await;
+        }
     }
 }
 /// Says that this client lives, for as long as anybody of it waits: a client that does not is passed.

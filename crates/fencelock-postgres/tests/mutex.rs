@@ -1,98 +1,21 @@
-//! What PostgreSQL's own ways bring with them: what each operation costs there, rows that somebody else keeps, rights, names.
+//! What PostgreSQL's own ways bring with them: how transactions are isolated, rights, schemas, who comes first.
 //!
 //! Which fault was planted to see one go red stands at it.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::within;
+use fencelock_conformance::{
+    proxy::{Proxy, Trouble, bytes},
+    within,
+};
 use fencelock_core::{Client, ErrorKind};
 use fencelock_postgres::{Config, PostgresEngine};
-use fencelock_testkit::Postgres;
-use std::time::Instant;
+use fencelock_testkit::{Pki, Postgres};
+use std::{
+    sync::{Arc, Mutex},
+    time::Instant,
+};
 
-/// So many bytes of the log, and transactions with a number, until now.
-fn written(server: &Postgres) -> (i64, i64) {
-    let said = server.ask("SELECT pg_current_wal_insert_lsn() - '0/0', txid_snapshot_xmax(txid_current_snapshot())");
-    let (log, number) = said.split_once('\t').unwrap();
-    (log.parse().unwrap(), number.parse().unwrap())
-}
-
-/// A try that fails writes nothing, and neither does a look of somebody who waits. (Red: the row locked before it was looked at.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_try_writes_nothing() {
-    // Nothing else writes: no clean-up, no statistics.
-    let server = Postgres::with(&["autovacuum=off"]);
-    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
-    assert!(b.mutex("x").try_lock().await.unwrap().is_err());
-    server.ask("CHECKPOINT");
-    let before = written(&server);
-    for _ in 0..100 {
-        assert!(b.mutex("x").try_lock().await.unwrap().is_err());
-    }
-    assert_eq!(written(&server), before);
-    held.release().await.unwrap();
-}
-/// A renewal touches no index, and stays within its page. (Red: an index on the end.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn renewals_touch_no_index() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    let (one, all) = (a.mutex("x").ttl(SEC).lock().await.unwrap(), a.rw_lock("y").ttl(SEC).read().await.unwrap());
-    let count = "SELECT sum(n_tup_upd), sum(n_tup_hot_upd) FROM pg_stat_user_tables \
-                 WHERE relname IN ('fencelock_lock', 'fencelock_holder')";
-    // The grants themselves change a token.
-    eventually("it is told", || async { server.ask(count).split('\t').next() >= Some("2") }).await;
-    let first = server.ask(count);
-    let numbers = |said: &str| said.split('\t').map(|n| n.parse::<i64>().unwrap()).collect::<Vec<_>>();
-    let first = numbers(&first);
-    eventually("20 renewals", || async { numbers(&server.ask(count))[0] >= first[0] + 20 }).await;
-    let last = numbers(&server.ask(count));
-    assert_eq!(last[0] - first[0], last[1] - first[1], "each of them within its page");
-    one.release().await.unwrap();
-    all.release().await.unwrap();
-}
-/// Somebody's own transaction keeps the row: a try is answered in time, whoever waits gets it soon after, with all of its ttl (SAFETY E2).
-/// (Red: `FOR UPDATE` that waits.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_row_that_somebody_keeps() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    a.mutex("x").lock().await.unwrap().release().await.unwrap();
-    let mut session = Session::new(&server);
-    session.ask("BEGIN");
-    session.ask("SELECT FROM fencelock_lock WHERE name = 'x' FOR UPDATE");
-    let began = Instant::now();
-    assert!(a.mutex("x").try_lock().await.unwrap().is_err());
-    println!("answered after {:?}", began.elapsed());
-    assert!(began.elapsed() < SEC);
-    let wait = tokio::spawn(a.mutex("x").ttl(5 * SEC).lock());
-    tokio::time::sleep(SEC).await;
-    assert!(!wait.is_finished());
-    let free = Instant::now();
-    session.ask("COMMIT");
-    let guard = within("it is free", wait).await.unwrap().unwrap();
-    println!("granted after {:?}", free.elapsed());
-    let left = "SELECT extract(epoch FROM until - clock_timestamp()) FROM fencelock_lock WHERE name = 'x'";
-    let left: f64 = server.ask(left).parse().unwrap();
-    assert!(left > 4.0, "{left} s of 5 are left");
-    guard.release().await.unwrap();
-}
-/// A release that nobody waits for tells nobody: a word costs all who commit at that moment. (Red: a word with each release.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_is_told_of_a_release_that_nobody_waits_for() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    // Somebody who listens, and does not read on: whatever is told stays in the server's queue.
-    let mut session = Session::new(&server);
-    session.ask("LISTEN something");
-    session.ask("BEGIN");
-    for _ in 0..400 {
-        a.mutex("x").lock().await.unwrap().release().await.unwrap();
-    }
-    assert_eq!(server.ask("SELECT pg_notification_queue_usage()"), "0");
-    assert_eq!(server.ask("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%pid()'"), "0", "nor listens");
-}
 /// Whatever the database begins its transactions with. (Red: without saying so.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ways_to_isolate() {
@@ -100,16 +23,20 @@ async fn other_ways_to_isolate() {
         let server = Postgres::start();
         server.ask(&format!("ALTER SYSTEM SET default_transaction_isolation = '{level}'"));
         server.ask("SELECT pg_reload_conf()");
-        let url = server.url();
-        let (a, b) = (client(&url).await, client(&url).await);
-        let work = |client: Client| async move {
-            for _ in 0..100 {
-                client.mutex("x").lock().await.unwrap().release().await.unwrap();
-                client.semaphore("s", 1).acquire(1).await.unwrap().release().await.unwrap();
-            }
-        };
-        let both = (tokio::spawn(work(a.clone())), tokio::spawn(work(b)));
-        within("both", async { (both.0.await.unwrap(), both.1.await.unwrap()) }).await;
+        for (query, claims) in [("", &CLAIMS[..]), ("?strategy=session", &CLAIMS[..3])] {
+            let url = server.url() + query;
+            let (a, b) = (client(&url).await, client(&url).await);
+            let work = move |client: Client| async move {
+                for _ in 0..25 {
+                    for &(name, claim, _) in claims {
+                        let held = Any::lock(&client, &format!("{name}{query}"), claim, 30 * SEC).await.unwrap();
+                        held.release().await.unwrap();
+                    }
+                }
+            };
+            let both = (tokio::spawn(work(a)), tokio::spawn(work(b)));
+            within("both", async { (both.0.await.unwrap(), both.1.await.unwrap()) }).await;
+        }
         let logged = std::fs::read_to_string(server.folder().path().join("log")).unwrap();
         let errors: Vec<&str> = logged.lines().filter(|line| line.contains("ERROR")).collect();
         assert!(errors.is_empty(), "{level}: {errors:?}");
@@ -162,9 +89,14 @@ async fn schemas() {
     b.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
     held.release().await.unwrap();
     let mut config = Config::from_url(&server.url()).unwrap();
-    config.schema = Some("nowhere".to_owned());
-    let error = PostgresEngine::connect(config).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    // A dollar sign would end a function's body. (Red: nobody looks.)
+    server.ask("CREATE SCHEMA \"x$$;y\"");
+    for (schema, says) in [("nowhere", "nowhere"), ("x$$;y", "dollar sign")] {
+        config.schema = Some(schema.to_owned());
+        let error = PostgresEngine::connect(config.clone()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert!(error.to_string().contains(says), "{error}");
+    }
 }
 /// What cannot be used is told at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -198,4 +130,44 @@ async fn whoever_waits_is_told() {
         held = within("its turn", wait).await.unwrap().unwrap();
         println!("handed over in {:?}", began.elapsed());
     }
+}
+/// Encrypted, and whoever is spoken to is known; what is given up is cancelled so, too. (Red: what is not known is trusted; a cancel request in
+/// the clear.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tls() {
+    let pki = Pki::new(&["127.0.0.1"]);
+    let server = Postgres::with_tls(&pki);
+    // What is said in the clear begins with its own length.
+    let (proxy, clear) =
+        (Proxy::start(([127, 0, 0, 1], server.port()).into(), bytes), Arc::new(Mutex::new(Vec::<Vec<u8>>::new())));
+    let seen = clear.clone();
+    proxy.rule(move |said| {
+        if said.starts_with(&u32::try_from(said.len()).unwrap().to_be_bytes()) {
+            seen.lock().unwrap().push(said.to_vec());
+        }
+        Trouble::None
+    });
+    let url = server.url().replace(&format!("127.0.0.1:{}", server.port()), &proxy.address().to_string());
+    let ca = pki.file("ours.ca").display().to_string();
+    let encrypted = format!("{url}?sslmode=verify-full&ca={ca}");
+    let (a, b) = (client(&encrypted).await, client(&format!("{encrypted}&strategy=session")).await);
+    for one in [&a, &b] {
+        one.mutex("x").lock().await.unwrap().release().await.unwrap();
+    }
+    let ours = "SELECT count(*) > 2 AND bool_and(ssl) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'fencelock'";
+    assert_eq!(server.ask(ours), "t");
+    // Nobody here has signed it.
+    let error = PostgresEngine::from_url(&format!("{url}?sslmode=verify-full")).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("UnknownIssuer"), "{error}");
+    let mut session = Session::new(&server);
+    session.ask("BEGIN; LOCK TABLE fencelock_lock IN ACCESS EXCLUSIVE MODE");
+    let error = a.mutex("x").ttl(SEC).try_lock().await.unwrap_err();
+    assert!(error.is_temporary(), "{error}");
+    let log = || std::fs::read_to_string(server.folder().path().join("log")).unwrap();
+    eventually("it is cancelled", || std::future::ready(log().contains("canceling statement due to user request")))
+        .await;
+    session.ask("COMMIT");
+    // Nothing but the wish to go on encrypted.
+    let clear = clear.lock().unwrap();
+    assert!(!clear.is_empty() && clear.iter().all(|said| said[..] == [0, 0, 0, 8, 4, 210, 22, 47]), "{clear:?}");
 }

@@ -12,7 +12,7 @@ use fencelock_testkit::{
     PgBouncer, Postgres,
     processes::{bar, tenth},
 };
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 fn config(server: &Postgres) -> Config {
     let mut config = Config::from_url(&server.url()).unwrap();
@@ -27,6 +27,54 @@ fn locks(server: &Postgres) -> String {
     server.ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'")
 }
 
+/// A release that is given up, and made again: nothing of the session's other holds ends. (Red: a hold that another release has ended already
+/// ends the session.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_is_made_twice() {
+    let server = Postgres::start();
+    let ours = sessions(&server).await;
+    let kept = ours.mutex("kept").lock().await.unwrap();
+    for _ in 0..200 {
+        let held = within("free", ours.mutex("x").lock()).await.unwrap();
+        let patience = Duration::from_micros(fastrand::u64(0..1_500));
+        // Its guard is gone then, which releases it once more.
+        let _ = tokio::time::timeout(patience, held.release()).await;
+        kept.check().unwrap();
+    }
+    kept.release().await.unwrap();
+}
+/// The server is slow when one hold is given back: the others of its session stay, and what was given back is free when the server can do it.
+/// (Red: a release that is not answered ends the session; nobody tries it again.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_release_costs_nobody_else_a_hold() {
+    let server = Postgres::start();
+    let (proxy, url) = proxied(&server);
+    let url = format!("{url}{}strategy=session", if url.contains('?') { '&' } else { '?' });
+    let (ours, other) = (client(&url).await, sessions(&server).await);
+    let kept = ours.mutex("kept").lock().await.unwrap();
+    let held = ours.mutex("x").lock().await.unwrap();
+    proxy.delay(700 * MS);
+    drop(held.release().await);
+    // Whoever gives up a claim takes it back there, too.
+    drop(ours.mutex("y").try_lock_for(300 * MS).await);
+    tokio::time::sleep(2 * SEC).await;
+    kept.check().unwrap();
+    proxy.delay(MS);
+    within("x is free", other.mutex("x").lock()).await.unwrap().release().await.unwrap();
+    within("y is free", other.mutex("y").lock()).await.unwrap().release().await.unwrap();
+    // Its time is over while somebody keeps the tables: nobody calls it back but the session itself.
+    let brief = ours.mutex("z").ttl(2 * SEC).at_least(MS).max_hold(SEC).lock().await.unwrap();
+    let beside = ours.mutex("beside").ttl(2 * SEC).lock().await.unwrap();
+    let mut operator = Session::new(&server);
+    operator.ask("BEGIN; LOCK TABLE fencelock_lock");
+    assert_eq!(soon(brief.lost()).await, LossReason::MaxHold);
+    std::mem::forget(brief);
+    tokio::time::sleep(4 * SEC).await;
+    operator.ask("COMMIT");
+    within("z is free", other.mutex("z").lock()).await.unwrap().release().await.unwrap();
+    kept.check().unwrap();
+    beside.check().unwrap();
+}
 /// A session that is killed tells its holder, and the next one is in. (Red: the end of a connection that nobody listens for.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_session_that_is_killed() {
@@ -112,6 +160,8 @@ async fn shared_with_others() {
         let ours = client_with(config).await;
         let mut psql = Session::new(&server);
         let held = ours.mutex(name).lock().await.unwrap();
+        let once = "SELECT count(*) FROM pg_locks k JOIN fencelock_lock l USING (pid) WHERE k.locktype = 'advisory' AND l.hold IS NOT NULL";
+        assert_eq!(server.ask(once), "1", "{keys:?}");
         assert_eq!(psql.ask(&format!("SELECT pg_try_advisory_lock({key})")), "f", "{keys:?}");
         held.release().await.unwrap();
         assert_eq!(psql.ask(&format!("SELECT pg_try_advisory_lock({key})")), "t", "{keys:?}");

@@ -1,10 +1,11 @@
 //! What a `redis:` URL says.
-use fencelock_core::{Error, ErrorKind, Result, url::Url};
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    time::Duration,
+pub use fencelock_core::config::Tls;
+use fencelock_core::{
+    Result,
+    config::{Written, check_retention, check_ttl, host_port, invalid},
+    url::Url,
 };
+use std::{fmt, time::Duration};
 
 /// The keys of a URL.
 const KEYS: [&str; 7] = ["ca", "cert", "key", "namespace", "protocol", "retention", "ttl"];
@@ -12,8 +13,6 @@ const KEYS: [&str; 7] = ["ca", "cert", "key", "namespace", "protocol", "retentio
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
 /// The longest.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(86_400);
-/// An idle record is kept for no less: clients must not find tokens gone between two of their own steps.
-const MIN_RETENTION: Duration = Duration::from_secs(1);
 const PORT: u16 = 6379;
 
 /// How the engine is reached.
@@ -39,14 +38,6 @@ pub struct Config {
     pub retention: Duration,
     /// Speak the newer protocol, by which the server tells that a lock was taken away. Off: for servers before 6.0 and proxies.
     pub resp3: bool,
-}
-/// Files in PEM.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// Who signed the server's certificate; `None`: somebody whom this machine trusts.
-    pub ca: Option<PathBuf>,
-    /// The certificate and the key that we show.
-    pub client: Option<(PathBuf, PathBuf)>,
 }
 
 impl Config {
@@ -74,22 +65,20 @@ impl Config {
         let encrypted = match url.scheme() {
             "redis" => false,
             "rediss" => true,
-            other => return Err(invalid(format!("{other:?} is not this engine's")).hint("write redis://HOST:6379")),
+            _ => return Err(url.refuse_scheme("write redis://HOST:6379")),
         };
         let (host, port) = match url.hosts() {
             [(host, port)] if !host.is_empty() => (host.clone(), port.unwrap_or(PORT)),
-            [] | [_] => return Err(invalid("a host is missing".into()).hint("write redis://HOST:6379")),
+            [] | [_] => return Err(invalid("a host is missing").hint("write redis://HOST:6379")),
             [..] => {
-                return Err(
-                    invalid("there are several hosts".into()).hint("give one: a server that stands alone has one")
-                );
+                return Err(invalid("there are several hosts").hint("give one: a server that stands alone has one"));
             }
         };
         let mut config = Self::new(host, port);
         config.user = url.user().map(str::to_owned);
         config.password = url.password().map(str::to_owned);
         if config.user.is_some() && config.password.is_none() {
-            return Err(invalid("there is a user without a password".into()).hint("write redis://USER:PASSWORD@HOST"));
+            return Err(invalid("there is a user without a password").hint("write redis://USER:PASSWORD@HOST"));
         }
         config.database = match url.path().trim_start_matches('/') {
             "" => 0,
@@ -99,16 +88,12 @@ impl Config {
         };
         if let Some(namespace) = url.take("namespace") {
             if namespace.len() > 512 || namespace.contains('\0') {
-                return Err(invalid("the namespace is too long, or holds a NUL".into()).hint("use at most 512 bytes"));
+                return Err(invalid("the namespace is too long, or holds a NUL").hint("use at most 512 bytes"));
             }
             config.namespace = namespace;
         }
-        if let Some(ttl) = url.take_duration("ttl")? {
-            config.ttl = ttl;
-        }
-        if let Some(retention) = url.take_duration("retention")? {
-            config.retention = retention;
-        }
+        config.ttl = url.take_duration("ttl")?.unwrap_or(config.ttl);
+        config.retention = url.take_duration("retention")?.unwrap_or(config.retention);
         config.resp3 = match url.take("protocol").as_deref() {
             None | Some("resp3") => true,
             Some("resp2") => false,
@@ -118,72 +103,35 @@ impl Config {
                 );
             }
         };
-        let (ca, cert, key) = (url.take("ca"), url.take("cert"), url.take("key"));
-        if !encrypted && (ca.is_some() || cert.is_some() || key.is_some()) {
-            return Err(
-                invalid("certificates are given for a connection that is not encrypted".into()).hint("write rediss://")
-            );
-        }
-        let client = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(invalid("cert and key belong together".into()).hint("give both, or neither")),
-        };
-        config.tls = encrypted.then(|| Tls { ca: ca.map(Into::into), client });
+        config.tls = url.take_tls(encrypted, "write rediss://")?;
         url.finish(&KEYS)?;
         config.check()?;
         Ok(config)
     }
     /// The times are such that the scripts can keep what they promise.
     pub(crate) fn check(&self) -> Result<()> {
-        let (ttl, retention) = (self.ttl, self.retention);
-        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-            let range = format!("redis takes {MIN_TTL:?} to {MAX_TTL:?}");
-            return Err(invalid(format!("a ttl of {ttl:?} cannot be used")).with("key", "ttl").hint(range));
-        }
-        if retention < MIN_RETENTION {
-            let least = format!("keep idle records for {MIN_RETENTION:?} or longer");
-            return Err(invalid(format!("a retention of {retention:?} cannot be used")).hint(least));
-        }
-        Ok(())
+        check_ttl(self.ttl, MIN_TTL..=MAX_TTL, format!("redis takes {MIN_TTL:?} to {MAX_TTL:?}"))?;
+        check_retention(self.retention)
     }
     /// For people; without secrets.
     pub(crate) fn endpoint(&self) -> String {
         let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-        let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
-        format!("{scheme}://{host}:{}/{}", self.port, self.database)
+        format!("{scheme}://{}/{}", host_port(&self.host, self.port), self.database)
     }
     /// The URL that leads to the same locks; `None` when it would show the password.
     pub(crate) fn url(&self) -> Option<String> {
         if self.password.is_some() {
             return None;
         }
-        let mut url = self.endpoint();
-        let mut key = '?';
-        let mut add = |name: &str, value: &str| {
-            url.push(key);
-            url.push_str(name);
-            url.push('=');
-            url.push_str(&encode(value));
-            key = '&';
-        };
-        if !self.namespace.is_empty() {
-            add("namespace", &self.namespace);
-        }
+        let mut url = Written::new(self.endpoint(), "/");
+        url.add_some("namespace", &self.namespace);
         if !self.resp3 {
-            add("protocol", "resp2");
+            url.add("protocol", "resp2");
         }
-        let file = |path: &Path| path.to_str().map(str::to_owned);
         if let Some(tls) = &self.tls {
-            if let Some(ca) = &tls.ca {
-                add("ca", &file(ca)?);
-            }
-            if let Some((cert, secret)) = &tls.client {
-                add("cert", &file(cert)?);
-                add("key", &file(secret)?);
-            }
+            url.add_tls(tls)?;
         }
-        Some(url)
+        Some(url.end())
     }
 }
 impl fmt::Debug for Config {
@@ -191,24 +139,12 @@ impl fmt::Debug for Config {
         write!(f, "Config({})", self.endpoint())
     }
 }
-fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "connect", message)
-}
 
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: the password in `Debug`; `protocol` that is not looked at.
     use super::*;
+    use fencelock_core::ErrorKind;
 
     #[test]
     fn urls() {

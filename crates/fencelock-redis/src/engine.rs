@@ -19,7 +19,7 @@ use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Capabilities, Cells, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing,
     Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
-    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting,
+    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting, on_tokio,
 };
 use std::{
     fmt,
@@ -64,19 +64,7 @@ impl RedisEngine {
     /// # Cancel safety
     /// If dropped nothing is left but, perhaps, the store's identity, which goes by itself.
     pub async fn connect(config: Config) -> Result<Self> {
-        if tokio::runtime::Handle::try_current().is_ok() {
-            return Self::open(config).await;
-        }
-        // An executor of another kind: the driver needs one of its own while it looks.
-        let (tx, rx) = oneshot::channel();
-        let refuse =
-            |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no thread can be started").because(e);
-        let work = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let _ = tx.send(runtime.map_err(refuse).and_then(|runtime| runtime.block_on(Self::open(config))));
-        };
-        std::thread::Builder::new().name("fencelock-connect".into()).spawn(work).map_err(refuse)?;
-        rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "connect", "the thread that connects has ended")))
+        on_tokio(Self::open(config)).await
     }
     async fn open(config: Config) -> Result<Self> {
         config.check()?;

@@ -10,16 +10,14 @@ use crate::{
         scripts::Script,
     },
 };
-use fencelock_core::{BootClock, Clock, Error, ErrorKind, Moment, Result, ServerTime};
+use fencelock_core::{BootClock, Clock, Error, Moment, Result, ServerTime, soon, within};
+use fencelock_tls::{chain, key};
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, Pipeline, ProtocolVersion,
     PushInfo, PushKind, RedisConnectionInfo, TlsCertificates, Value, aio::MultiplexedConnection,
 };
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use std::{
     future::pending,
-    path::Path,
-    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -29,7 +27,7 @@ use std::{
 use tokio::{
     runtime::{Handle, Id},
     sync::{mpsc::UnboundedSender, watch},
-    time::{sleep, timeout},
+    time::timeout,
 };
 
 /// For so long a connection is tried (SAFETY E8).
@@ -165,26 +163,7 @@ impl Link {
     }
     /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
     pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
-        let (limit, mut pause, mut why) =
-            (BootClock.now() + CONNECT_TIMEOUT, Duration::from_millis(10), Fault::Unreached);
-        let mut stopped = pin!(stopped);
-        loop {
-            tokio::select! {
-                biased;
-                conn = self.here() => match conn {
-                    Err(fault) if fault.may_pass() && BootClock.now() + pause < limit => why = fault,
-                    end => return end,
-                },
-                () = sleep(BootClock.now().until(limit)) => return Err(why),
-                () = &mut stopped => return Err(why),
-            }
-            tokio::select! {
-                biased;
-                () = &mut stopped => return Err(why),
-                () = sleep(pause) => {}
-            }
-            pause = (pause * 2).min(Duration::from_millis(250));
-        }
+        soon(CONNECT_TIMEOUT, || self.here(), Fault::may_pass, Fault::Unreached, stopped).await
     }
     /// What may be asked again with one effect, when the connection breaks meanwhile.
     pub(crate) async fn again<T, A>(&self, ask: impl Fn(Conn) -> A) -> Result<T, Fault>
@@ -395,18 +374,6 @@ impl std::fmt::Debug for Link {
     }
 }
 
-/// What comes within `limit` of the time in which this process ran: one that was stopped, or a machine that stood still, has not
-/// waited meanwhile, and reads what has come before it gives up.
-async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
-    const NAPS: u32 = 8;
-    let mut answer = pin!(answer);
-    for _ in 0..NAPS {
-        if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {
-            return Some(answer);
-        }
-    }
-    None
-}
 fn whole_micros(d: Duration) -> u64 {
     u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
 }
@@ -416,51 +383,10 @@ pub(crate) fn clock(value: &Value) -> Option<i64> {
     let [seconds, micros] = parts.as_slice() else { return None };
     number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
 }
-/// Read and looked at here: what the driver makes of a file that holds something else looks like a server that cannot be reached.
 fn certificates(tls: &Tls) -> Result<TlsCertificates> {
-    let refuse =
-        |path: &Path, what: &str| Error::new(ErrorKind::InvalidConfig, "connect", what).with("file", path.display());
-    let read =
-        |path: &Path| std::fs::read(path).map_err(|e| refuse(path, "a file of the URL cannot be read").because(e));
-    let chain = |path: &Path| {
-        let pem = read(path)?;
-        let all: std::result::Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-        match all {
-            Ok(all) if !all.is_empty() => Ok(pem),
-            _ => Err(refuse(path, "it holds no certificate").hint("give a file in PEM: -----BEGIN CERTIFICATE-----")),
-        }
-    };
-    let key = |path: &Path| {
-        let pem = read(path)?;
-        match PrivateKeyDer::from_pem_slice(&pem) {
-            Ok(_) => Ok(pem),
-            Err(_) => {
-                Err(refuse(path, "it holds no private key").hint("give a file in PEM: -----BEGIN PRIVATE KEY-----"))
-            }
-        }
-    };
     let client_tls = match &tls.client {
         None => None,
         Some((cert, file)) => Some(redis::ClientTlsConfig { client_cert: chain(cert)?, client_key: key(file)? }),
     };
     Ok(TlsCertificates { client_tls, root_cert: tls.ca.as_deref().map(chain).transpose()? })
-}
-
-#[cfg(test)]
-mod tests {
-    //! Planted to see it go red: one nap of the whole limit.
-    use super::*;
-
-    #[tokio::test]
-    async fn a_process_that_stood_still_has_not_waited() {
-        let (limit, still) = (Duration::from_millis(400), Duration::from_millis(600));
-        let answer = async {
-            std::thread::sleep(still);
-            sleep(Duration::from_millis(5)).await;
-        };
-        assert!(within(limit, answer).await.is_some());
-        let began = BootClock.now();
-        assert!(within(limit, pending::<()>()).await.is_none());
-        assert!(began.until(BootClock.now()) >= limit);
-    }
 }

@@ -1,5 +1,9 @@
 //! What a `sqlite:` URL says.
-use fencelock_core::{Error, ErrorKind, Result, url::Url};
+use fencelock_core::{
+    Result,
+    config::{check_ttl, invalid},
+    url::Url,
+};
 use std::{
     env,
     ffi::OsString,
@@ -51,7 +55,7 @@ impl Config {
     pub fn from_url(text: &str) -> Result<Self> {
         let mut url = Url::parse(text)?;
         if url.scheme() != "sqlite" {
-            return Err(invalid(format!("{:?} is not this engine's", url.scheme())).hint("write sqlite:PATH"));
+            return Err(url.refuse_scheme("write sqlite:PATH"));
         }
         if !url.hosts().is_empty() {
             let host = &url.hosts()[0].0;
@@ -62,7 +66,7 @@ impl Config {
             "" => default_path(&|key| env::var_os(key), rustix::process::geteuid().is_root())?,
             ":memory:" => {
                 let way_out = "write memory: for locks inside one process";
-                return Err(invalid("a database in memory is shared with nobody".into()).hint(way_out));
+                return Err(invalid("a database in memory is shared with nobody").hint(way_out));
             }
             path if path.contains('\0') => {
                 return Err(invalid(format!("the path {path:?} holds a NUL")).hint("leave it out"));
@@ -72,15 +76,12 @@ impl Config {
         let mut config = Self::new(path);
         if let Some(namespace) = url.take("namespace") {
             if namespace.len() > 512 || namespace.contains('\0') {
-                return Err(invalid("the namespace is too long, or holds a NUL".into()).hint("use at most 512 bytes"));
+                return Err(invalid("the namespace is too long, or holds a NUL").hint("use at most 512 bytes"));
             }
             config.namespace = namespace;
         }
         if let Some(ttl) = url.take_duration("ttl")? {
-            if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-                let range = format!("sqlite takes {MIN_TTL:?} to {MAX_TTL:?}");
-                return Err(invalid(format!("a ttl of {ttl:?} cannot be used")).with("key", "ttl").hint(range));
-            }
+            check_ttl(ttl, MIN_TTL..=MAX_TTL, format!("sqlite takes {MIN_TTL:?} to {MAX_TTL:?}"))?;
             config.ttl = ttl;
         }
         config.retention = url.take_duration("retention")?.unwrap_or(config.retention);
@@ -137,7 +138,7 @@ fn default_path(var: &dyn Fn(&str) -> Option<OsString>, root: bool) -> Result<Pa
     }
     match folder("HOME") {
         Some(home) => Ok(home.join(".local/state/fencelock/locks.db")),
-        None => Err(invalid("there is no HOME, so there is no default place for the locks".into())
+        None => Err(invalid("there is no HOME, so there is no default place for the locks")
             .hint("say where: --url sqlite:/path/locks.db, or FENCELOCK_URL")),
     }
 }
@@ -155,14 +156,12 @@ fn encode(text: &str) -> String {
 fn encode_char(c: char) -> String {
     if c.is_ascii() { encode(c.encode_utf8(&mut [0; 4])) } else { c.to_string() }
 }
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "connect", message)
-}
 
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: HOME asked before XDG_STATE_HOME; `encode` that leaves `?` alone.
     use super::*;
+    use fencelock_core::ErrorKind;
 
     fn place(vars: &[(&str, &str)], root: bool) -> Result<PathBuf> {
         default_path(&|key| vars.iter().find(|(k, _)| *k == key).map(|(_, v)| v.into()), root)

@@ -29,6 +29,8 @@ pub const NAME: &str = "handoff";
 pub trait Bench: 'static {
     /// As figures name it.
     const ENGINE: &'static str;
+    /// What several tasks share.
+    const CONNECTIONS: &'static str = "one connection";
     /// What runs for as long as it is asked.
     type Server;
     /// The bare driver with this engine's operations.
@@ -53,17 +55,25 @@ pub trait Rival: Clone + Send + Sync + Sized + 'static {
 /// # Panics
 /// Something does not do what it should.
 pub fn pairs<B: Bench>() {
-    if std::env::args().any(|arg| arg == "pinned") {
+    if is_pinned() {
         // The client's threads on one core; the server keeps both.
         return compare::<B>(1, "client pinned to one core", "reported");
     }
     compare::<B>(1, "not pinned", ">= 0.9");
-    compare::<B>(16, "one connection", ">= 0.9");
+    compare::<B>(16, B::CONNECTIONS, ">= 0.9");
     let me = std::env::current_exe().unwrap_or_else(|e| panic!("{e}"));
     let status = Command::new("taskset").args(["-c", "1"]).arg(me).arg("pinned").status();
     assert!(status.is_ok_and(|status| status.success()), "taskset");
 }
-fn compare<B: Bench>(tasks: usize, place: &str, limit: &str) {
+/// The process was started to measure on one core.
+pub fn is_pinned() -> bool {
+    std::env::args().any(|arg| arg == "pinned")
+}
+/// One of these figures: of so many tasks, there, with this limit.
+///
+/// # Panics
+/// As [`pairs`].
+pub fn compare<B: Bench>(tasks: usize, place: &str, limit: &str) {
     let server = B::start();
     let url = B::url(&server);
     let mut builder = if tasks == 1 { Builder::new_current_thread() } else { Builder::new_multi_thread() };
@@ -170,8 +180,11 @@ pub fn handoff<B: Bench>(beside: impl Fn(usize, Handed)) {
         beside(processes, ours);
     }
 }
-/// The process was started to do a part of it.
-fn is_worker<B: Bench>() -> bool {
+/// The process was started to do a part of a hand-over, and has done it.
+///
+/// # Panics
+/// As [`handoff`].
+pub fn is_worker<B: Bench>() -> bool {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [worker, kind, url, holds] = &words.iter().map(String::as_str).collect::<Vec<_>>()[..] else { return false };
     if *worker == "worker" {

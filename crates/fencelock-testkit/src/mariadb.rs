@@ -72,6 +72,8 @@ impl MariaDb {
         words.extend([program("mariadbd").display().to_string(), "--no-defaults".to_owned()]);
         words.extend([format!("--datadir={}", path("data")), format!("--port={}", self.port)]);
         words.extend([format!("--socket={}", path("socket")), format!("--pid-file={}", path("pid"))]);
+        // One that starts removes what it finds there, also of those that run.
+        words.push(format!("--tmpdir={}", self.folder.path().display()));
         let common = [
             "--bind-address=127.0.0.1",
             "--skip-name-resolve",

@@ -32,12 +32,20 @@ impl PgBouncer {
     /// It does not start.
     #[must_use]
     pub fn start(server: &Postgres, mode: &str) -> Self {
+        Self::with_pool(server, mode, 50)
+    }
+    /// The same, with so many sessions of the server at most.
+    ///
+    /// # Panics
+    /// As there.
+    #[must_use]
+    pub fn with_pool(server: &Postgres, mode: &str, size: usize) -> Self {
         let (folder, port) = (Folder::new("pgbouncer"), Port::free());
         template::give(folder.path(), USER);
         let text = format!(
             "[databases]\npostgres = host=127.0.0.1 port={} user=postgres\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-             pool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = 50\nserver_login_retry = 0.1\n",
+             pool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = {size}\nserver_login_retry = 0.1\n",
             server.port()
         );
         let file = folder.path().join("pgbouncer.ini");

@@ -1,11 +1,14 @@
 //! A private PostgreSQL.
 use crate::{
     pgbouncer::PgBouncer,
+    pki::Pki,
     process::{Folder, Port, log_of, signal, spawn, state_of},
     template,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
+    fs::Permissions,
+    os::unix::fs::PermissionsExt,
     path::{Path, PathBuf},
     process::{Child, Command},
     sync::{Mutex, MutexGuard, PoisonError},
@@ -37,12 +40,30 @@ impl Postgres {
     /// It does not start.
     #[must_use]
     pub fn with(settings: &[&str]) -> Self {
+        Self::new(Folder::new("postgres"), settings.iter().map(|setting| (*setting).to_owned()))
+    }
+    /// That takes encrypted connections, too, with the certificate `ours.server` of these.
+    ///
+    /// # Panics
+    /// As there.
+    #[must_use]
+    pub fn with_tls(pki: &Pki) -> Self {
         let folder = Folder::new("postgres");
-        let data = folder.path().join("data");
+        let file = |(setting, name): (&str, &str)| {
+            let path = folder.path().join(name);
+            std::fs::copy(pki.file(name), &path).unwrap_or_else(|e| panic!("{name}: {e}"));
+            // Nobody else may read a key.
+            std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap_or_else(|e| panic!("{name}: {e}"));
+            template::give(&path, USER);
+            format!("{setting}={}", path.display())
+        };
+        let files = [("ssl_cert_file", "ours.server.crt"), ("ssl_key_file", "ours.server.key")].map(file);
+        Self::new(folder, files.into_iter().chain(["ssl=on".to_owned()]))
+    }
+    fn new(folder: Folder, settings: impl Iterator<Item = String>) -> Self {
         // Made once, and copied: that is ten times as fast.
-        template::copy(&template(), &data);
-        let arguments = settings.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]).collect();
-        Self::begin(folder, arguments)
+        template::copy(&template(), &folder.path().join("data"));
+        Self::begin(folder, settings.flat_map(|setting| ["-c".to_owned(), setting]).collect())
     }
     fn begin(folder: Folder, arguments: Vec<String>) -> Self {
         let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
@@ -196,8 +217,15 @@ impl Postgres {
     }
 }
 impl Drop for Postgres {
+    /// One that was killed leaves its segment of shared memory, by which it would know those of its processes that live on; the kernel has
+    /// room for 4,096 of them.
     fn drop(&mut self) {
         self.kill();
+        let known = std::fs::read_to_string(self.folder.path().join("data/postmaster.pid")).unwrap_or_default();
+        // Its key, and its number.
+        if let Some(id) = known.lines().nth(6).and_then(|line| line.split_whitespace().nth(1)) {
+            let _ = Command::new("ipcrm").args(["-m", id]).output();
+        }
     }
 }
 
@@ -286,7 +314,12 @@ mod tests {
         assert!(server.restart());
         assert_eq!(server.ask("SELECT n, 'x' FROM t"), "7\tx");
         let folder = server.folder().path().to_owned();
+        let segments = || std::fs::read_to_string("/proc/sysvipc/shm").unwrap();
+        let pid = std::fs::read_to_string(folder.join("data/postmaster.pid")).unwrap();
+        let segment = pid.lines().nth(6).unwrap().split_whitespace().nth(1).unwrap();
+        let is_there = || segments().lines().any(|line| line.split_whitespace().nth(1) == Some(segment));
+        assert!(is_there());
         drop(server);
-        assert!(!folder.exists());
+        assert!(!folder.exists() && !is_there());
     }
 }

@@ -15,6 +15,7 @@ use std::{
         mpsc::{Sender, channel},
     },
     thread,
+    time::{Duration, Instant},
 };
 
 /// A folder of its own, gone when this is dropped.
@@ -118,11 +119,22 @@ pub(crate) fn state_of(child: Option<&Child>) -> String {
     let state = status.lines().find(|line| line.starts_with("State:")).unwrap_or("gone");
     format!("{state}: {words}")
 }
+/// Sends it. Whoever is stopped by it has stopped, every thread of his, when this returns: until then he may still answer.
 pub(crate) fn signal(child: &Child, signal: Signal) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        let _ = kill_process(pid, signal);
+    let Some(pid) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) else { return };
+    let sent = kill_process(pid, signal).is_ok();
+    let patience = Instant::now() + Duration::from_secs(10);
+    while sent && signal == Signal::STOP && !has_stopped(child) && Instant::now() < patience {
+        thread::sleep(Duration::from_millis(1));
     }
+}
+fn has_stopped(child: &Child) -> bool {
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{}/task", child.id())) else { return true };
+    threads.flatten().all(|thread| {
+        // One that has ended meanwhile does nothing, either.
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
+    })
 }
 
 #[cfg(test)]

@@ -3,13 +3,13 @@ use crate::wire::{
     node::{Dialect, escape, is_refused},
     op::Acl,
 };
-use fencelock_core::{Error, ErrorKind, Result, url::Url};
-use std::{
-    fmt,
-    path::{Path, PathBuf},
-    str::FromStr,
-    time::Duration,
+pub use fencelock_core::config::Tls;
+use fencelock_core::{
+    Error, Result,
+    config::{Written, check_hosts, check_ttl, host_ports, invalid},
+    url::Url,
 };
+use std::{fmt, str::FromStr, time::Duration};
 
 /// The keys of a URL.
 const KEYS: [&str; 9] = ["acl", "ca", "cert", "dialect", "key", "namespace", "revocable", "root", "ttl"];
@@ -43,14 +43,6 @@ pub struct Config {
     /// The session's timeout, as it is asked for. The server grants from 2 to 20 of its ticks, and what it grants counts.
     pub ttl: Duration,
 }
-/// Files in PEM.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tls {
-    /// Who signed the servers' certificates; `None`: somebody whom this machine trusts.
-    pub ca: Option<PathBuf>,
-    /// The certificate and the key that we show.
-    pub client: Option<(PathBuf, PathBuf)>,
-}
 
 impl Config {
     /// The servers, and the defaults.
@@ -77,31 +69,16 @@ impl Config {
         let encrypted = match url.scheme() {
             "zookeeper" => false,
             "zookeepers" => true,
-            other => {
-                return Err(invalid(format!("{other:?} is not this engine's")).hint("write zookeeper://HOST:2181"));
-            }
+            _ => return Err(url.refuse_scheme("write zookeeper://HOST:2181")),
         };
-        let hosts: Vec<_> = url.hosts().iter().map(|(host, port)| (host.clone(), port.unwrap_or(PORT))).collect();
-        let mut config = Self::new(hosts);
+        let mut config = Self::new(url.hosts_or(PORT));
         url.path().trim_end_matches('/').clone_into(&mut config.chroot);
-        config.login = match (url.user(), url.password()) {
-            (Some(user), Some(password)) => Some((user.to_owned(), password.to_owned())),
-            (None, None) => None,
-            _ => {
-                return Err(
-                    invalid("user and password belong together".into()).hint("write zookeeper://USER:PASSWORD@HOST")
-                );
-            }
-        };
+        config.login = url.login("write zookeeper://USER:PASSWORD@HOST")?;
         if let Some(acl) = url.take("acl") {
             config.acl = acl.split(',').map(str::to_owned).collect();
         }
-        if let Some(root) = url.take("root") {
-            config.root = root;
-        }
-        if let Some(namespace) = url.take("namespace") {
-            config.namespace = namespace;
-        }
+        config.root = url.take("root").unwrap_or(config.root);
+        config.namespace = url.take("namespace").unwrap_or_default();
         if let Some(dialect) = url.take("dialect") {
             config.dialect = dialect.parse()?;
         }
@@ -112,28 +89,14 @@ impl Config {
                     .hint("write revocable=true")
             })?;
         }
-        if let Some(ttl) = url.take_duration("ttl")? {
-            config.ttl = ttl;
-        }
-        let (ca, cert, key) = (url.take("ca"), url.take("cert"), url.take("key"));
-        if !encrypted && (ca.is_some() || cert.is_some() || key.is_some()) {
-            return Err(invalid("certificates are given for a connection that is not encrypted".into())
-                .hint("write zookeepers://"));
-        }
-        let client = match (cert, key) {
-            (Some(cert), Some(key)) => Some((cert.into(), key.into())),
-            (None, None) => None,
-            _ => return Err(invalid("cert and key belong together".into()).hint("give both, or neither")),
-        };
-        config.tls = encrypted.then(|| Tls { ca: ca.map(Into::into), client });
+        config.ttl = url.take_duration("ttl")?.unwrap_or(config.ttl);
+        config.tls = url.take_tls(encrypted, "write zookeepers://")?;
         url.finish(&KEYS)?;
         config.check()?;
         Ok(config)
     }
     pub(crate) fn check(&self) -> Result<()> {
-        if self.hosts.is_empty() || self.hosts.iter().any(|(host, _)| host.is_empty()) {
-            return Err(invalid("a host is missing".into()).hint("write zookeeper://HOST:2181"));
-        }
+        check_hosts(&self.hosts, "write zookeeper://HOST:2181")?;
         for (what, path) in [("chroot", &self.chroot), ("root", &self.root)] {
             let is_path = path.starts_with('/') && path.len() > 1 && path[1..].split('/').all(is_part);
             if !(is_path || (what == "chroot" && path.is_empty())) || path.len() > 512 {
@@ -143,10 +106,10 @@ impl Config {
             }
         }
         if format!("{}{}", self.chroot, self.root).starts_with("/zookeeper") {
-            return Err(invalid("the server keeps /zookeeper for itself".into()).hint("take another root"));
+            return Err(invalid("the server keeps /zookeeper for itself").hint("take another root"));
         }
         if self.namespace.len() > 512 || self.namespace.contains('\0') {
-            return Err(invalid("the namespace is too long, or holds a NUL".into()).hint("use at most 512 bytes"));
+            return Err(invalid("the namespace is too long, or holds a NUL").hint("use at most 512 bytes"));
         }
         if let Some((user, _)) = &self.login
             && user.contains(':')
@@ -156,11 +119,11 @@ impl Config {
         for acl in &self.acl {
             parse_acl(acl)?;
         }
-        if !(MIN_TTL..=MAX_TTL).contains(&self.ttl) {
-            let range = format!("take {MIN_TTL:?} to {MAX_TTL:?}; the server grants what it allows");
-            return Err(invalid(format!("a ttl of {:?} cannot be used", self.ttl)).with("key", "ttl").hint(range));
-        }
-        Ok(())
+        check_ttl(
+            self.ttl,
+            MIN_TTL..=MAX_TTL,
+            format!("take {MIN_TTL:?} to {MAX_TTL:?}; the server grants what it allows"),
+        )
     }
     /// Whose our nodes are.
     pub(crate) fn acls(&self) -> Result<Vec<Acl>> {
@@ -191,38 +154,27 @@ impl Config {
     }
     /// For people; without secrets.
     pub(crate) fn endpoint(&self) -> String {
-        let hosts: Vec<_> = self.hosts.iter().map(|(host, port)| format!("{}:{port}", bracketed(host))).collect();
-        format!("{}://{}{}", self.scheme(), hosts.join(","), self.chroot)
+        format!("{}://{}{}", self.scheme(), host_ports(&self.hosts), self.chroot)
     }
     /// The URL that leads to the same locks; `None` when it would show the password.
     pub(crate) fn url(&self) -> Option<String> {
         if self.login.is_some() {
             return None;
         }
-        let mut url = format!("{}?root={}&dialect={}", self.endpoint(), encode(&self.root), self.dialect);
-        if !self.namespace.is_empty() {
-            url.push_str(&format!("&namespace={}", encode(&self.namespace)));
-        }
+        let mut url = Written::new(self.endpoint(), "/");
+        url.add("root", &self.root);
+        url.add("dialect", &self.dialect.to_string());
+        url.add_some("namespace", &self.namespace);
         if self.revocable {
-            url.push_str("&revocable=true");
+            url.add("revocable", "true");
         }
         if !self.acl.is_empty() {
-            url.push_str(&format!("&acl={}", encode(&self.acl.join(","))));
+            url.add("acl", &self.acl.join(","));
         }
-        let mut file = |name: &str, path: &Path| {
-            url.push_str(&format!("&{name}={}", encode(path.to_str()?)));
-            Some(())
-        };
         if let Some(tls) = &self.tls {
-            if let Some(ca) = &tls.ca {
-                file("ca", ca)?;
-            }
-            if let Some((cert, key)) = &tls.client {
-                file("cert", cert)?;
-                file("key", key)?;
-            }
+            url.add_tls(tls)?;
         }
-        Some(url)
+        Some(url.end())
     }
 }
 impl fmt::Debug for Config {
@@ -246,34 +198,19 @@ fn parse_acl(text: &str) -> Result<Acl> {
         None if text == "world" => of("world", "anyone"),
         Some(("digest", id)) if id.contains(':') => of("digest", id),
         // A password may stand in it.
-        _ => Err(invalid("an ACL is not understood".into()).with("key", "acl").hint("world, or digest:USER:HASH")),
+        _ => Err(invalid("an ACL is not understood").with("key", "acl").hint("world, or digest:USER:HASH")),
     }
 }
 /// What ZooKeeper allows between two slashes.
 fn is_part(part: &str) -> bool {
     !part.is_empty() && part != "." && part != ".." && !part.contains(is_refused)
 }
-fn bracketed(host: &str) -> String {
-    if host.contains(':') { format!("[{host}]") } else { host.to_owned() }
-}
-fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'/' => out.push(char::from(byte)),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-fn invalid(message: String) -> Error {
-    Error::new(ErrorKind::InvalidConfig, "connect", message)
-}
 
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: the password in `Debug`.
     use super::*;
+    use fencelock_core::ErrorKind;
 
     #[test]
     fn urls() {

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use fencelock_core::{
     Busy, Capabilities, Cells, Claim, Conflict, Engine, EngineInfo, Error, ErrorKind, Fencing, Grant, HoldId, Kind,
     Listing, LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, Status, TakenAway,
-    Token, Version, Versioned, Waiting,
+    Token, Version, Versioned, Waiting, on_tokio,
 };
 use std::{fmt, future::pending, pin::pin, sync::Arc, time::Duration};
 use tokio::{
@@ -49,19 +49,7 @@ impl ZooKeeperEngine {
     /// # Cancel safety
     /// If dropped nothing is left but a session that ends by itself.
     pub async fn connect(config: Config) -> Result<Self> {
-        if tokio::runtime::Handle::try_current().is_ok() {
-            return Self::open(config).await;
-        }
-        // An executor of another kind: the connection needs one of its own while it is opened.
-        let (tx, rx) = oneshot::channel();
-        let refuse =
-            |e: std::io::Error| Error::new(ErrorKind::Unreachable, "connect", "no thread can be started").because(e);
-        let work = move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            let _ = tx.send(runtime.map_err(refuse).and_then(|runtime| runtime.block_on(Self::open(config))));
-        };
-        std::thread::Builder::new().name("fencelock-connect".into()).spawn(work).map_err(refuse)?;
-        rx.await.unwrap_or_else(|_| Err(Error::new(ErrorKind::Closed, "connect", "the thread that connects has ended")))
+        on_tokio(Self::open(config)).await
     }
     async fn open(config: Config) -> Result<Self> {
         config.check()?;

@@ -11,7 +11,7 @@ use fencelock_core::{BootClock, Clock, Event, Reports, SessionId};
 use std::{
     fmt,
     future::poll_fn,
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -285,17 +285,4 @@ pub(crate) fn found<T>(answer: Result<T, Fault>) -> Result<Option<T>, Fault> {
         Err(fault) if fault.is_no_node() => Ok(None),
         answer => answer.map(Some),
     }
-}
-
-/// What comes within `limit` of the time in which this process ran: one that was stopped has not waited meanwhile, and reads what
-/// has come before it gives up.
-pub(crate) async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Option<T> {
-    const NAPS: u32 = 8;
-    let mut answer = pin!(answer);
-    for _ in 0..NAPS {
-        if let Ok(answer) = timeout(limit / NAPS, &mut answer).await {
-            return Some(answer);
-        }
-    }
-    None
 }

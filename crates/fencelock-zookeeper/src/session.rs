@@ -2,7 +2,7 @@
 use crate::{
     config::Config,
     error::Fault,
-    link::{Link, PATIENCE, Session, within},
+    link::{Link, PATIENCE, Session},
     pipe::{Pipe, Sent},
     tls::{Connected, Connector},
     wire::{
@@ -10,7 +10,7 @@ use crate::{
         op::{Answer, Happened, Hello, Op, Watched, XID_AUTH, XID_EVENT, XID_WATCHES, auth, code, watches},
     },
 };
-use fencelock_core::{BootClock, Clock, Event, Moment};
+use fencelock_core::{BootClock, Clock, Event, Moment, within};
 use std::{
     collections::{HashMap, VecDeque},
     fmt,

@@ -14,6 +14,7 @@ use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
 use std::{
     fs,
     path::Path,
+    pin::Pin,
     time::{Duration, Instant},
 };
 
@@ -30,6 +31,11 @@ async fn step(file: &Path) {
     let n: u64 = fs::read_to_string(file).unwrap().trim().parse().unwrap();
     tokio::time::sleep(Duration::from_micros(200)).await;
     fs::write(file, (n + 1).to_string()).unwrap();
+}
+/// `permits 2/3`: two of three, so that no two of that kind are there at once.
+fn so_many(permits: &str) -> Option<(u32, u32)> {
+    let (n, most) = permits.strip_prefix("permits ")?.split_once('/')?;
+    Some((n.parse().ok()?, most.parse().ok()?))
 }
 async fn rounds(client: &Client, kind: &str, name: &str, n: usize, file: &Path) {
     for _ in 0..n {
@@ -52,12 +58,17 @@ async fn rounds(client: &Client, kind: &str, name: &str, n: usize, file: &Path) 
                 assert_eq!(before, read(), "a writer beside a reader");
                 guard.release().await.unwrap();
             }
-            "permits" => {
-                let guard = client.semaphore(name, 1).acquire(1).await.unwrap();
+            "term" => {
+                let term = client.election(name).campaign("ours").await.unwrap();
+                step(file).await;
+                term.resign().await.unwrap();
+            }
+            permits => {
+                let (n, most) = so_many(permits).unwrap_or_else(|| panic!("{permits}"));
+                let guard = client.semaphore(name, most).acquire(n).await.unwrap();
                 step(file).await;
                 guard.release().await.unwrap();
             }
-            other => panic!("{other}"),
         }
     }
 }
@@ -67,8 +78,8 @@ async fn together(zk: &ZooKeeper, client: &Client, who: &str, name: &str, ours: 
     let file = folder.path().join("counter");
     fs::write(&file, "0").unwrap();
     for (peer, kind) in peers.iter_mut() {
-        let size = if kind.ends_with("permits") { " 1/1" } else { "" };
-        peer.say(&format!("rounds {kind} /fencelock/{name} {n} {}{size}", file.display()));
+        let (kind, size) = kind.split_once(' ').unwrap_or((kind, ""));
+        peer.say(&format!("rounds {kind} /fencelock/{name} {n} {} {size}", file.display()));
     }
     rounds(client, ours, name, n, &file).await;
     for (peer, kind) in peers.iter_mut() {
@@ -143,8 +154,11 @@ async fn everybody(login: Option<&str>) {
     together(&zk, &client, who, "w", "write", &mut [(&mut curator, "write"), (&mut kazoo, "write")]).await;
     together(&zk, &client, who, "r", "read", &mut [(&mut curator, "write"), (&mut kazoo, "read")]).await;
     together(&zk, &client, who, "wr", "write", &mut [(&mut curator, "read"), (&mut kazoo, "read")]).await;
-    together(&zk, &client, who, "p", "permits", &mut [(&mut curator, "permits")]).await;
-    together(&zk, &client, who, "sm", "permits", &mut [(&mut curator, "semaphore-mutex")]).await;
+    together(&zk, &client, who, "p", "permits 1/1", &mut [(&mut curator, "permits 1/1")]).await;
+    together(&zk, &client, who, "ps", "permits 2/3", &mut [(&mut curator, "permits 2/3")]).await;
+    together(&zk, &client, who, "pt", "permits 1/3", &mut [(&mut curator, "permits 3/3")]).await;
+    together(&zk, &client, who, "sm", "permits 1/1", &mut [(&mut curator, "semaphore-mutex")]).await;
+    together(&zk, &client, who, "e", "term", &mut [(&mut curator, "leader"), (&mut kazoo, "leader")]).await;
     several(&client, who, &mut curator).await;
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,39 +179,95 @@ async fn a_counter_is_exact_beside_stock_kazoo_in_its_dialect() {
         together(&zk, &client, who, "w", "write", &mut [(&mut kazoo, "kazoo-write")]).await;
         together(&zk, &client, who, "r", "read", &mut [(&mut kazoo, "kazoo-write")]).await;
         together(&zk, &client, who, "wr", "write", &mut [(&mut kazoo, "kazoo-read")]).await;
-        together(&zk, &client, who, "p", "permits", &mut [(&mut kazoo, "kazoo-permits")]).await;
+        together(&zk, &client, who, "p", "permits 1/1", &mut [(&mut kazoo, "kazoo-permits 1/1")]).await;
+        together(&zk, &client, who, "ps", "permits 3/3", &mut [(&mut kazoo, "kazoo-permits 1/3")]).await;
+        together(&zk, &client, who, "e", "term", &mut [(&mut kazoo, "kazoo-election")]).await;
     }
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wake_ups_work_both_ways() {
     let zk = ZooKeeper::start();
-    let client = of(&zk, Dialect::Curator, None).await;
-    let mut curator = tokio::task::block_in_place(|| Peer::curator(&zk, None));
-    let ours = client.mutex("m").note("who").lock().await.unwrap();
-    let busy = tokio::task::block_in_place(|| curator.ask("acquire mutex /fencelock/m 50"));
-    assert_eq!(busy, "busy");
-    curator.say("acquire mutex /fencelock/m 20000");
-    while client.inspect("m").await.unwrap().waiters.len() != 1 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    let (ours, stock) = (of(&zk, Dialect::Curator, None).await, of(&zk, Dialect::Kazoo, None).await);
+    let (mut curator, mut kazoo) = tokio::task::block_in_place(|| (Peer::curator(&zk, None), Peer::kazoo(&zk, None)));
+    for (theirs, kind) in [
+        ("mutex", "mutex"),
+        ("write", "write"),
+        ("read", "write"),
+        ("write", "read"),
+        ("semaphore-mutex", "permits 1/1"),
+        ("permits 2/3", "permits 2/3"),
+    ] {
+        woken(&ours, &format!("c-{theirs}-{kind}"), kind, ("Curator", &mut curator, theirs)).await;
     }
-    let before = ours.token();
-    let began = Instant::now();
-    ours.release().await.unwrap();
-    let answer = tokio::task::block_in_place(|| curator.hear());
-    println!("a waiter of Curator's hears of our release after {:?}", began.elapsed());
-    let handle = answer.strip_prefix("ok ").unwrap().split(' ').next().unwrap().to_owned();
-    let busy = client.mutex("m").try_lock().await.unwrap().unwrap_err();
-    assert_eq!(&*busy.holder.unwrap().note, "127.0.0.1", "what Curator says of itself");
-    let next = tokio::spawn({
-        let lock = client.mutex("m");
-        async move { lock.lock().await.unwrap() }
-    });
-    while client.inspect("m").await.unwrap().waiters.len() != 1 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
+    for (theirs, kind) in [("mutex", "mutex"), ("write", "write"), ("read", "write"), ("write", "read")] {
+        woken(&ours, &format!("k-{theirs}-{kind}"), kind, ("kazoo's subclass", &mut kazoo, theirs)).await;
     }
+    for (theirs, kind) in [
+        ("kazoo-mutex", "mutex"),
+        ("kazoo-write", "write"),
+        ("kazoo-read", "write"),
+        ("kazoo-permits 1/3", "permits 3/3"),
+    ] {
+        woken(&stock, &format!("s-{theirs}-{kind}"), kind, ("stock kazoo", &mut kazoo, theirs)).await;
+    }
+    let guard = ours.mutex("m").lock().await.unwrap();
+    let before = guard.token();
+    guard.release().await.unwrap();
+    let (handle, _) = tokio::task::block_in_place(|| curator.acquire("mutex /fencelock/m 5000"));
+    let busy = ours.mutex("m").try_lock().await.unwrap().unwrap_err().holder.unwrap();
+    assert_eq!(&*busy.note, "127.0.0.1", "what Curator says of itself");
     tokio::task::block_in_place(|| curator.release(&handle));
-    let next = next.await.unwrap();
-    assert!(next.token() > before);
+    assert!(before < busy.token && busy.token < ours.mutex("m").lock().await.unwrap().token());
+}
+type GivenBack = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Of any kind; to be given back.
+async fn held(client: &Client, name: &str, kind: &str) -> Box<dyn FnOnce() -> GivenBack + Send> {
+    macro_rules! hold {
+        ($guard:expr) => {{
+            let guard = $guard.await.unwrap();
+            Box::new(move || Box::pin(async move { guard.release().await.unwrap() }))
+        }};
+    }
+    match kind {
+        "mutex" => hold!(client.mutex(name).lock()),
+        "write" => hold!(client.rw_lock(name).write()),
+        "read" => hold!(client.rw_lock(name).read()),
+        permits => {
+            let (n, most) = so_many(permits).unwrap();
+            hold!(client.semaphore(name, most).acquire(n))
+        }
+    }
+}
+/// A waiter of theirs hears of our release, and one of ours of theirs.
+async fn woken(client: &Client, name: &str, kind: &str, (who, peer, theirs): (&str, &mut Peer, &str)) {
+    let name = &name.replace([' ', '/'], "-");
+    let (word, size) = theirs.split_once(' ').unwrap_or((theirs, ""));
+    let waits = async || {
+        while client.inspect(name).await.unwrap().waiters.is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let ours = held(client, name, kind).await;
+    let busy = tokio::task::block_in_place(|| peer.ask(&format!("acquire {word} /fencelock/{name} 50 {size}")));
+    assert_eq!(busy, "busy", "{name}");
+    peer.say(&format!("acquire {word} /fencelock/{name} 20000 {size}"));
+    waits().await;
+    assert_eq!(peer.heard(), None, "{name}");
+    let began = Instant::now();
+    ours().await;
+    let answer = tokio::task::block_in_place(|| peer.hear());
+    let theirs_after = began.elapsed();
+    let handle = answer.strip_prefix("ok ").expect(&answer).split(' ').next().unwrap().to_owned();
+    let (next, taken) = (client.clone(), (name.clone(), kind.to_owned()));
+    let next = tokio::spawn(async move { held(&next, &taken.0, &taken.1).await });
+    waits().await;
+    assert!(!next.is_finished(), "{name}");
+    let began = Instant::now();
+    tokio::task::block_in_place(|| peer.release(&handle));
+    next.await.unwrap()().await;
+    let longest = theirs_after.max(began.elapsed());
+    let what = format!("zookeeper: {kind} of ours and {who}'s {theirs} wake each other, slower way");
+    bar(&what, format!("{longest:?}"), "<= 1 s", longest <= SEC);
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn elections_are_shared_with_curators_selector_and_kazoos_election() {
@@ -223,7 +293,15 @@ async fn elections(login: Option<&str>) {
     let handle = answer.strip_prefix("ok ").unwrap().split(' ').next().unwrap().to_owned();
     let leader = client.election("e").leader().await.unwrap().unwrap();
     assert_eq!(&*leader.candidate, "theirs");
+    let again = tokio::spawn({
+        let election = client.election("e");
+        async move { election.campaign("ours").await.unwrap() }
+    });
+    while client.inspect("e").await.unwrap().waiters.len() != 1 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
     tokio::task::block_in_place(|| curator.release(&handle));
+    again.await.unwrap().resign().await.unwrap();
     assert!(client.election("e").leader().await.unwrap().is_none());
     // kazoo's, by its subclass in Curator's words, and stock in its own.
     for (name, dialect, word) in [("e1", Dialect::Curator, ""), ("e2", Dialect::Kazoo, " kazoo")] {

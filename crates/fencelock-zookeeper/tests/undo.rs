@@ -8,7 +8,7 @@ use common::*;
 use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::Client;
 use fencelock_testkit::{
-    ZooKeeper, ZooKeeperOptions, abandon, panics,
+    Port, ZooKeeper, ZooKeeperOptions, abandon, panics,
     processes::{bar, full},
 };
 use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
@@ -191,10 +191,12 @@ async fn a_client_that_vanishes_leaves_nothing_when_its_session_is_over() {
         client.mutex(format!("first{n}")).lock().await.unwrap().release().await.unwrap();
         all.push((proxy, client));
     }
-    let mut waits = Vec::new();
+    let (mut waits, nowhere) = (Vec::new(), Port::free());
     for (n, (proxy, client)) in all.iter().enumerate() {
         // Its words arrive, and nothing comes back.
         proxy.mute_all();
+        // A connection that it makes meanwhile is none.
+        proxy.lead_to(([127, 0, 0, 1], nowhere.number()).into());
         waits.extend((0..each).map(|i| {
             let lock = client.mutex(format!("{}{i}", DIALECTS[n % 2]));
             tokio::spawn(async move { lock.lock().await })

@@ -49,13 +49,21 @@ pub mod etcd {
 /// MariaDB and MySQL.
 #[cfg(feature = "mysql")]
 pub mod mysql {
-    pub use fencelock_mysql::{Config, MysqlEngine, Tls};
+    #[cfg(feature = "bench")]
+    #[doc(hidden)]
+    pub use fencelock_mysql::raw;
+    pub use fencelock_mysql::{Config, Keys, MysqlEngine, MysqlSessionEngine, MysqlShedLockEngine, Strategy, Tls};
 }
 
 /// PostgreSQL.
 #[cfg(feature = "postgres")]
 pub mod postgres {
-    pub use fencelock_postgres::{Config, Keys, Listen, PostgresEngine, PostgresSessionEngine, Strategy, Tls};
+    #[cfg(feature = "bench")]
+    #[doc(hidden)]
+    pub use fencelock_postgres::raw;
+    pub use fencelock_postgres::{
+        Config, Keys, Listen, PostgresEngine, PostgresSessionEngine, PostgresShedLockEngine, Strategy, Tls,
+    };
 }
 
 /// Redis.
@@ -118,7 +126,7 @@ pub async fn connect(url: &str) -> Result<Client> {
         #[cfg(feature = "sqlite")]
         "sqlite" => Arc::new(fencelock_sqlite::SqliteEngine::from_url(url)?),
         #[cfg(feature = "mysql")]
-        "mysql" | "mariadb" => Arc::new(fencelock_mysql::MysqlEngine::from_url(url).await?),
+        "mysql" | "mariadb" => fencelock_mysql::connect(fencelock_mysql::Config::from_url(url)?).await?,
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => fencelock_postgres::connect(fencelock_postgres::Config::from_url(url)?).await?,
         #[cfg(feature = "redis")]
@@ -130,6 +138,25 @@ pub async fn connect(url: &str) -> Result<Client> {
         other => return Err(unknown(other)),
     };
     Client::builder(engine).build()
+}
+/// What an operator does for the store of a URL, as for [`connect`]; `None`: there is nothing to make.
+///
+/// # Errors
+/// `InvalidConfig` for the URL, `Unsupported` for an engine that is not built in.
+///
+/// ```
+/// assert!(fencelock::admin("memory:").unwrap().is_none());
+/// ```
+pub fn admin(url: &str) -> Result<Option<Box<dyn Admin>>> {
+    let scheme = url::Url::parse(url)?.scheme().to_owned();
+    match scheme.as_str() {
+        #[cfg(feature = "mysql")]
+        "mysql" | "mariadb" => Ok(Some(Box::new(fencelock_mysql::Config::from_url(url)?))),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Some(Box::new(fencelock_postgres::Config::from_url(url)?))),
+        known if KNOWN.contains(&(known, true)) => Ok(None),
+        other => Err(unknown(other)),
+    }
 }
 fn unknown(scheme: &str) -> Error {
     if let Some((known, _)) = KNOWN.iter().find(|(known, _)| *known == scheme) {

@@ -4,6 +4,7 @@ pub(crate) mod bench;
 mod hold;
 mod join;
 pub(crate) mod list;
+pub(crate) mod migrate;
 pub(crate) mod release;
 pub(crate) mod run;
 pub(crate) mod status;

@@ -210,7 +210,7 @@ impl Cost {
         let mut last = Self::of(pid);
         let rests = async {
             loop {
-                tokio::time::sleep(30 * MS).await;
+                tokio::time::sleep(100 * MS).await;
                 let now = Self::of(pid);
                 if now == last {
                     return now;
@@ -226,7 +226,8 @@ impl Cost {
     fn is_idle(self, pid: u32, secs: u64, more: u64) {
         let now = Self::of(pid);
         let (sleeps, busy) = (now.sleeps - self.sleeps, now.busy.saturating_sub(self.busy));
-        assert!(sleeps <= 5 * secs + more, "{sleeps} times asleep in {secs} s");
+        // At either end of the span there may be one look.
+        assert!(sleeps <= 5 * (secs + 1) + more, "{sleeps} times asleep in {secs} s");
         assert!(busy <= 20 * MS * u32::try_from(secs + 1).unwrap(), "{busy:?} busy in {secs} s");
     }
 }

@@ -48,7 +48,16 @@ async fn mutex_extend_expired(cx: Context) {
         let late = guard.extend(60 * SEC).await.unwrap_err();
         assert_eq!(late.kind(), ErrorKind::Lost);
         // Whatever core would have sent, the engine knows better.
-        let renewed = engine.renew(&grant).await.unwrap();
+        let renewed = within("an answer", async {
+            loop {
+                match engine.renew(&grant).await.unwrap()[..] {
+                    // It could not look in time.
+                    [Renewed::Unknown] => {}
+                    ref renewed => return renewed.to_vec(),
+                }
+            }
+        })
+        .await;
         assert!(matches!(renewed[..], [Renewed::Lost(_)]), "{renewed:?}");
         assert!(!guard.is_valid() && guard.remaining().is_zero());
         let now: Vec<_> = next.iter().map(|next| next.id()).collect();

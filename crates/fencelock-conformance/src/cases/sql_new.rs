@@ -20,8 +20,9 @@ async fn token_over_clean_up(cx: Context) {
         client.mutex(name).lock().await.unwrap().release().await.unwrap();
     }
     // The time of day alone would not make them rise.
-    let high = cx.fixture().records().unwrap().raise().await;
-    let other = super::consul::cleaned_up(&cx, &names.each_ref().map(String::as_str)).await;
+    let idle = names.each_ref().map(String::as_str);
+    let high = cx.fixture().records().unwrap().raise(&idle).await;
+    let other = super::consul::cleaned_up(&cx, &idle).await;
     for name in &names {
         let mut last = high;
         for client in [&other, &client, &cx.client().await] {

@@ -19,7 +19,21 @@ use std::{
 /// A case that is to do is an error. Off only while the suite is being filled.
 const TODO_IS_AN_ERROR: bool = true;
 /// The scopes for which there is an engine, or a crate, here. All others wait for theirs.
-const HERE: [&str; 10] = ["any", "cli", "core", "etcd", "lease", "queue", "session", "sql-tx", "sqlite", "zookeeper"];
+const HERE: [&str; 13] = [
+    "any",
+    "cli",
+    "core",
+    "etcd",
+    "lease",
+    "mysql",
+    "postgres",
+    "queue",
+    "session",
+    "sql",
+    "sql-tx",
+    "sqlite",
+    "zookeeper",
+];
 
 /// The scopes of what every engine has to show: a test of one engine is none of the next one.
 const OF_EVERY_ENGINE: [&str; 4] = ["any", "lease", "queue", "session"];

@@ -1,22 +1,44 @@
-//! MariaDB: one server, several processes. Leases by its own clock.
+//! MariaDB: one server, several processes. Leases by its own clock; and named locks, which live with sessions of the server.
 use async_trait::async_trait;
-use fencelock_conformance::{Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server};
+use fencelock_conformance::{
+    Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, proxy::Proxy,
+};
 use fencelock_core::{Client, Engine, Page, Token};
-use fencelock_mysql::{Config, MysqlEngine};
+use fencelock_mysql::Config;
 use fencelock_testkit::MariaDb;
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-pub(crate) struct Lease;
+pub(crate) enum Lease {
+    AsItComes,
+    /// Named locks.
+    Session,
+}
 #[async_trait]
 impl Family for Lease {
     fn name(&self) -> &'static str {
-        "mysql"
+        match self {
+            Self::AsItComes => "mysql",
+            Self::Session => "mysql-session",
+        }
     }
     fn scopes(&self) -> &'static [&'static str] {
-        &["any", "lease", "queue"]
+        match self {
+            Self::AsItComes => &["any", "lease", "queue"],
+            Self::Session => &["any", "session", "queue"],
+        }
+    }
+    fn is_variant(&self) -> bool {
+        matches!(self, Self::Session)
+    }
+    fn tells_what_is_left(&self) -> bool {
+        !matches!(self, Self::Session)
     }
     fn start(&self) -> Box<dyn Fixture> {
-        Box::new(Store { server: MariaDb::start() })
+        let session = matches!(self, Self::Session);
+        Box::new(Store { server: MariaDb::start(), session, proxies: Mutex::default() })
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, NAMESPACE, ttl).await
@@ -27,35 +49,57 @@ const NAMESPACE: &str = "suite";
 async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
     let mut config = Config::from_url(address).unwrap();
     (config.namespace, config.ttl) = (namespace.to_owned(), ttl);
-    Arc::new(MysqlEngine::connect(config).await.unwrap())
+    fencelock_mysql::connect(config).await.unwrap()
 }
 
 struct Store {
     server: MariaDb,
+    session: bool,
+    proxies: Mutex<Vec<Arc<Proxy>>>,
+}
+impl Store {
+    fn url(&self) -> String {
+        self.server.url() + if self.session { "?strategy=session" } else { "" }
+    }
+    /// A client; whose signs of life are its engine's own with a way of its own to the server.
+    async fn client(&self, namespace: &str, ttl: Duration) -> Link {
+        if !self.session {
+            return Link::cuttable(open(&self.url(), namespace, ttl).await);
+        }
+        let proxy = Arc::new(Proxy::mysql(([127, 0, 0, 1], self.server.port()).into()));
+        self.proxies.lock().unwrap().push(proxy.clone());
+        let place = format!("127.0.0.1:{}", self.server.port());
+        let engine = open(&self.url().replace(&place, &proxy.address().to_string()), namespace, ttl).await;
+        Link::new(engine).cut_by(move |cut| proxy.silent(cut))
+    }
 }
 #[async_trait]
 impl Fixture for Store {
     async fn engine(&self, ttl: Duration) -> Link {
-        Link::cuttable(open(&self.server.url(), NAMESPACE, ttl).await)
+        self.client(NAMESPACE, ttl).await
     }
     fn address(&self) -> Option<String> {
-        Some(self.server.url())
+        Some(self.url())
     }
     fn server(&self) -> Option<&dyn Server> {
-        Some(self)
+        // What lives with a session of the server ends with the server.
+        if self.session { None } else { Some(self) }
+    }
+    fn sessions(&self) -> Option<&dyn Sessions> {
+        if self.session { Some(self) } else { None }
     }
     fn records(&self) -> Option<&dyn Records> {
         Some(self)
     }
     fn deletions(&self) -> Option<&dyn Deletions> {
-        Some(self)
+        // Nobody but its session can give a named lock back.
+        if self.session { None } else { Some(self) }
     }
     fn namespaces(&self) -> Option<&dyn Namespaces> {
         Some(self)
     }
     async fn clean(&self) -> Vec<String> {
-        let client =
-            Client::builder(open(&self.server.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
+        let client = Client::builder(open(&self.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
         let listing = client.list("", &Page::default()).await.unwrap();
         listing.items.iter().map(|status| format!("{status:?}")).collect()
     }
@@ -81,10 +125,12 @@ impl Records for Store {
     async fn age(&self) {
         self.server.ask("CALL fencelock_clean(0)");
     }
-    async fn raise(&self) -> Token {
+    async fn raise(&self, names: &[&str]) -> Token {
         let now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
-        self.server.ask(&format!("UPDATE fencelock_lock SET fence = {now} + 2000000"));
-        Token::new(self.server.ask("SELECT MAX(fence) FROM fencelock_lock").parse().unwrap()).unwrap()
+        let these = format!("name IN ('{}')", names.join("', '"));
+        self.server.ask(&format!("UPDATE fencelock_lock SET fence = {now} + 2000000 WHERE {these}"));
+        Token::new(self.server.ask(&format!("SELECT MAX(fence) FROM fencelock_lock WHERE {these}")).parse().unwrap())
+            .unwrap()
     }
     async fn names(&self) -> Vec<String> {
         let said = self.server.ask(&format!("SELECT name FROM fencelock_lock WHERE space = '{NAMESPACE}'"));
@@ -100,6 +146,18 @@ impl Deletions for Store {
 #[async_trait]
 impl Namespaces for Store {
     async fn engine(&self, namespace: &str, ttl: Duration) -> Link {
-        Link::cuttable(open(&self.server.url(), namespace, ttl).await)
+        self.client(namespace, ttl).await
+    }
+}
+#[async_trait]
+impl Sessions for Store {
+    async fn end(&self) {
+        // The latest first: nobody who waits gets a lock by a session that is ended next.
+        let pids = "SELECT id FROM information_schema.processlist WHERE state = 'User lock' \
+                    OR id IN (SELECT pid FROM fencelock_lock WHERE IS_USED_LOCK(named) = pid) ORDER BY id DESC";
+        for pid in self.server.ask(pids).lines() {
+            // It may have ended meanwhile.
+            let _ = self.server.client(&format!("KILL {pid}")).output();
+        }
     }
 }

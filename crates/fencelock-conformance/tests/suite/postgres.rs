@@ -2,7 +2,8 @@
 //! otherwise; and through a pooler of transactions, where nobody can listen.
 use async_trait::async_trait;
 use fencelock_conformance::{
-    Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, WakeUps, proxy::Proxy,
+    Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, WakeUps, eventually,
+    proxy::Proxy,
 };
 use fencelock_core::{Client, Engine, Page, Token};
 use fencelock_postgres::Config;
@@ -135,6 +136,9 @@ impl Server for Store {
 #[async_trait]
 impl WakeUps for Store {
     async fn lose(&self) {
+        // Whoever waits may only be about to listen.
+        let deaf = "SELECT 1 FROM fencelock_waiter JOIN fencelock_client USING (client) WHERE pid IS NULL LIMIT 1";
+        eventually("they listen", || async { self.server.ask(deaf).is_empty() }).await;
         let ears = self.server.ask("SELECT pid FROM fencelock_client WHERE pid IS NOT NULL");
         ears.lines().for_each(|pid| self.server.stop_session(pid.parse().unwrap()));
     }
@@ -145,8 +149,9 @@ impl Records for Store {
     async fn age(&self) {
         self.server.ask("SELECT fencelock_clean(0)");
     }
-    async fn raise(&self) -> Token {
-        let high = "UPDATE fencelock_lock SET fence = fencelock_us(clock_timestamp()) + 2000000 RETURNING fence";
+    async fn raise(&self, names: &[&str]) -> Token {
+        let high = "UPDATE fencelock_lock SET fence = fencelock_us(clock_timestamp()) + 2000000";
+        let high = format!("{high} WHERE name IN ('{}') RETURNING fence", names.join("', '"));
         let said = self.server.ask(&format!("WITH h AS ({high}) SELECT max(fence) FROM h"));
         Token::new(said.parse().unwrap()).unwrap()
     }

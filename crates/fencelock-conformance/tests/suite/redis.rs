@@ -117,10 +117,12 @@ impl Records for Store {
                and (tonumber(v[5]) or 0)<now[1]*1000000+now[2] then redis.call('DEL',key) end",
         );
     }
-    async fn raise(&self) -> Token {
+    async fn raise(&self, names: &[&str]) -> Token {
+        let these: String = names.iter().map(|name| format!("['fl.{NAMESPACE}:{name}']=1,")).collect();
         let high = "local now=redis.call('TIME') local high=string.format('%.0f',now[1]*1000000+now[2]+2000000) \
                     redis.call('HSET',key,'f',high) all[1]=high";
-        Token::new(self.each(high).parse().unwrap()).unwrap()
+        Token::new(self.each(&format!("local these={{{these}}} if these[key] then {high} end")).parse().unwrap())
+            .unwrap()
     }
     async fn names(&self) -> Vec<String> {
         let prefix = format!("fl.{NAMESPACE}:");

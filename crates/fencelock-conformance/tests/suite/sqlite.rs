@@ -154,11 +154,14 @@ impl Records for Folder {
         let old = "UPDATE fencelock_lock SET used = 0; UPDATE fencelock_meta SET swept = 0;";
         self.operator().execute_batch(&format!("BEGIN IMMEDIATE; {old} COMMIT;")).unwrap();
     }
-    async fn raise(&self) -> Token {
+    async fn raise(&self, names: &[&str]) -> Token {
         let conn = self.operator();
+        let these = format!("name IN ('{}')", names.join("', '"));
         // As high as the stored mark lets it be.
-        conn.execute_batch("UPDATE fencelock_lock SET fence = (SELECT mark FROM fencelock_meta) - 1000").unwrap();
-        Token::new(conn.query_row("SELECT max(fence) FROM fencelock_lock", [], |row| row.get(0)).unwrap()).unwrap()
+        let high = "UPDATE fencelock_lock SET fence = (SELECT mark FROM fencelock_meta) - 1000";
+        conn.execute_batch(&format!("{high} WHERE {these}")).unwrap();
+        let most = format!("SELECT max(fence) FROM fencelock_lock WHERE {these}");
+        Token::new(conn.query_row(&most, [], |row| row.get(0)).unwrap()).unwrap()
     }
     async fn names(&self) -> Vec<String> {
         let conn = self.operator();

@@ -7,6 +7,7 @@ mod host;
 mod jobs;
 mod losses;
 mod renewals;
+mod sessions;
 
 pub(crate) use host::Host;
 pub(crate) use jobs::Job;
@@ -19,14 +20,13 @@ use crate::{
     hold::{Hold, Session},
     mutants::{Mutant, lives},
     os::Alarm,
-    types::{Event, Grant, Renewed, SessionId, Spread},
+    types::{Event, Grant, Renewed, SessionId},
 };
 use renewals::Renewals;
+use sessions::Sessions;
 use std::{
-    collections::HashMap,
     fmt,
-    hash::BuildHasherDefault,
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicBool},
+    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 use tokio::sync::Notify;
@@ -56,7 +56,7 @@ pub(crate) struct Keeper {
     renewals: Renewals,
     /// Where its tasks go through.
     pub(crate) gate: Option<Gate>,
-    sessions: Mutex<HashMap<SessionId, Arc<Session>, BuildHasherDefault<Spread>>>,
+    sessions: Sessions,
     /// The client is being closed: nothing is tried for longer than it must.
     closing: AtomicBool,
 }
@@ -79,7 +79,7 @@ impl fmt::Debug for Reports {
 impl Keeper {
     pub(crate) fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, bell: Bell, gate: Option<Gate>) -> Arc<Self> {
         let (losses, renewals) = (Losses::new(bell), Renewals::default());
-        let (sessions, closing) = (Mutex::default(), AtomicBool::new(false));
+        let (sessions, closing) = (Sessions::default(), AtomicBool::new(false));
         Arc::new(Self { engine, clock, losses, renewals, gate, sessions, closing })
     }
     /// Starts to renew a hold, where core does that.
@@ -95,13 +95,11 @@ impl Keeper {
         }
     }
     pub(crate) fn session(&self, id: SessionId) -> Arc<Session> {
-        let mut all = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        all.entry(id).or_default().clone()
+        self.sessions.get(id)
     }
     /// A session lives: what was left in it does not end by itself.
     fn in_session(&self) -> bool {
-        let all = self.sessions.lock().unwrap_or_else(PoisonError::into_inner);
-        all.values().any(|session| session.sent_at().is_some())
+        self.sessions.any_lives()
     }
 
     pub(crate) fn heed(&self, event: Event) {
@@ -112,8 +110,7 @@ impl Keeper {
                 self.session(session).alive(sent_at);
             }
             Event::SessionEnded { session } => {
-                // It stays on the list: a grant of it that is still on the way must find it ended.
-                self.session(session).end();
+                self.sessions.end(session);
                 self.losses.lose_session(session);
             }
             Event::Recheck => {

@@ -52,7 +52,7 @@ impl Cell {
     /// It only reads.
     pub async fn load(&self) -> Result<Versioned> {
         let (engine, name) = self.ready()?;
-        self.0.core.on_runtime(async move { cells(&*engine)?.load(&name).await }).await
+        self.0.core.on_runtime(async move { cells(&*engine)?.load(&name).await }).await.map_err(Error::of_a_read)
     }
     /// Writes `value` if the version is still `expected`; [`Version::NONE`] for a cell that was never written. A reply that is
     /// lost is asked for again, and a write that had won is not told as a conflict (SAFETY A6).

@@ -82,7 +82,7 @@ impl Election {
         let core = &self.0.core;
         core.ready("leader")?;
         let (name, engine) = (self.0.name()?, core.engine().clone());
-        let status = core.on_runtime(async move { engine.inspect(&name).await }).await?;
+        let status = core.on_runtime(async move { engine.inspect(&name).await }).await.map_err(Error::of_a_read)?;
         Ok(Leader::of(&status))
     }
     /// Watches who leads.
@@ -177,7 +177,7 @@ impl Observer {
             let status = tokio::select! {
                 biased;
                 () = core.ended() => return Err(Error::closed("observe")),
-                status = core.on_runtime(look) => status?,
+                status = core.on_runtime(look) => status.map_err(Error::of_a_read)?,
             };
             let leader = Leader::of(&status);
             // A replica that lags may tell of a term that is over, or know nothing yet of the newest one (SAFETY E9).

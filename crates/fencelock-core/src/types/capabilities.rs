@@ -10,11 +10,15 @@ pub enum Fencing {
     BestEffort,
     /// Over crashes of the host too.
     Durable,
+    /// As [`BestEffort`](Self::BestEffort), and among our clients alone: others hold the same lock, and write without a token.
+    OursOnly,
 }
 /// In which order waiters get in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Ordering {
+    /// None: whoever asks when it is free.
+    Any,
     /// First come, first served, across processes.
     Fifo,
 }

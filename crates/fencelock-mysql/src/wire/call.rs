@@ -21,6 +21,14 @@ impl Call {
     pub(crate) fn text(self, text: &str) -> Self {
         self.bytes(text.as_bytes())
     }
+    /// What the server reckons out first.
+    pub(crate) fn expression(self, text: &str) -> Self {
+        self.push(text)
+    }
+    /// As letters, for a table of others.
+    pub(crate) fn letters(self, text: &str) -> Self {
+        self.push(format_args!("_utf8mb4 {}", literal(text.as_bytes())))
+    }
     pub(crate) fn number(self, number: impl Into<i64>) -> Self {
         self.push(number.into())
     }

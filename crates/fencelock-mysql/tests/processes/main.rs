@@ -8,12 +8,12 @@ mod worker;
 
 use fencelock_testkit::processes::{
     stories::{
-        at_the_release, cancels, downgrades, exclusion, head_waiter, holder, order, permits, readers_and_writers,
-        starvation, stopped_holder, weights,
+        at_the_release, cancels, downgrades, exclusion, head_waiter, holder, increments, killed_session, order,
+        permits, readers_and_writers, starvation, stopped_head_waiter, stopped_holder, stopped_session, weights,
     },
-    trials,
+    tenth, trials,
 };
-use scene::Scene;
+use scene::{Doorbells, Leases, Scene, Sessions, cuts};
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
@@ -21,17 +21,39 @@ fn main() {
         return worker::main(words[2..].to_vec());
     }
     trials(&[
-        ("exclusion_between_12_processes", exclusion::<Scene>),
-        ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene>),
-        ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene>),
-        ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene>),
-        ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene>),
-        ("cancelled_waits_leave_nothing", cancels::<Scene>),
-        ("no_writer_beside_anybody", readers_and_writers::<Scene>),
-        ("a_downgrade_lets_no_writer_in", downgrades::<Scene>),
-        ("never_more_than_there_are_permits", permits::<Scene>),
-        ("large_requests_do_not_starve", weights::<Scene>),
-        ("nobody_starves", starvation::<Scene>),
-        ("first_come_first_served", order::<Scene>),
+        ("exclusion_between_12_processes", exclusion::<Scene<Leases>>),
+        // Nobody is told: each hand-over is found by a look.
+        ("increments_by_16_processes", || increments::<Scene<Leases>>(tenth(200))),
+        ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene<Leases>>),
+        ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Leases>>),
+        ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Leases>>),
+        ("a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene<Leases>>),
+        ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<Leases>>),
+        ("cancelled_waits_leave_nothing", cancels::<Scene<Leases>>),
+        ("no_writer_beside_anybody", readers_and_writers::<Scene<Leases>>),
+        ("a_downgrade_lets_no_writer_in", downgrades::<Scene<Leases>>),
+        ("never_more_than_there_are_permits", permits::<Scene<Leases>>),
+        ("large_requests_do_not_starve", weights::<Scene<Leases>>),
+        ("nobody_starves", starvation::<Scene<Leases>>),
+        ("first_come_first_served", order::<Scene<Leases>>),
+        ("doorbells_exclusion_between_12_processes", exclusion::<Scene<Doorbells>>),
+        ("doorbells_a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene<Doorbells>>),
+        ("doorbells_a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Doorbells>>),
+        ("doorbells_a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Doorbells>>),
+        ("doorbells_never_more_than_there_are_permits", permits::<Scene<Doorbells>>),
+        ("doorbells_nobody_starves", starvation::<Scene<Doorbells>>),
+        ("doorbells_first_come_first_served", order::<Scene<Doorbells>>),
+        ("sessions_exclusion_between_12_processes", exclusion::<Scene<Sessions>>),
+        ("sessions_increments_by_16_processes", || increments::<Scene<Sessions>>(tenth(200))),
+        ("sessions_a_killed_holder_is_replaced_at_once", killed_session::<Scene<Sessions>>),
+        ("sessions_a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Sessions>>),
+        ("sessions_a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Sessions>>),
+        ("sessions_a_stopped_holder_is_replaced_when_its_lease_ends", stopped_session::<Scene<Sessions>>),
+        ("sessions_a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<Sessions>>),
+        ("sessions_a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene<Sessions>>),
+        ("sessions_cancelled_waits_leave_nothing", cancels::<Scene<Sessions>>),
+        ("sessions_nobody_starves", starvation::<Scene<Sessions>>),
+        ("sessions_first_come_first_served", order::<Scene<Sessions>>),
+        ("sessions_that_wait_and_are_cut_every_second", cuts::<Sessions>),
     ]);
 }

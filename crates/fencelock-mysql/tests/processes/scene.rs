@@ -3,19 +3,43 @@ use crate::common::client;
 use fencelock_core::Client;
 use fencelock_testkit::{
     Folder, MariaDb,
-    processes::{self, Worker},
+    processes::{self, Cuts, Worker},
 };
-use std::{path::Path, time::Duration};
+use std::{marker::PhantomData, path::Path, time::Duration};
 use tokio::runtime::{Builder, Runtime};
 
-pub(crate) struct Scene {
+/// What a lock is, and how those who wait hear.
+pub(crate) trait Way {
+    const ENGINE: &'static str;
+    const QUERY: &'static str;
+    /// Its record says when it ends.
+    const LEASES: bool = true;
+}
+pub(crate) struct Leases;
+impl Way for Leases {
+    const ENGINE: &'static str = "MariaDB";
+    const QUERY: &'static str = "";
+}
+pub(crate) struct Doorbells;
+impl Way for Doorbells {
+    const ENGINE: &'static str = "MariaDB, doorbells";
+    const QUERY: &'static str = "?doorbell=on";
+}
+pub(crate) struct Sessions;
+impl Way for Sessions {
+    const ENGINE: &'static str = "MariaDB, sessions";
+    const QUERY: &'static str = "?strategy=session";
+    const LEASES: bool = false;
+}
+pub(crate) struct Scene<W> {
     pub(crate) server: MariaDb,
     folder: Folder,
     runtime: Runtime,
     client: Client,
+    way: PhantomData<W>,
 }
-impl processes::Scene for Scene {
-    const ENGINE: &'static str = "MariaDB";
+impl<W: Way> processes::Scene for Scene<W> {
+    const ENGINE: &'static str = W::ENGINE;
     const WORKERS: &'static str = "two runtimes";
     const TTL: Duration = Duration::from_millis(2_500);
     const BRIEF: Duration = Duration::from_millis(600);
@@ -24,8 +48,8 @@ impl processes::Scene for Scene {
     fn new() -> Self {
         let (server, runtime) =
             (MariaDb::start(), Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
-        let client = runtime.block_on(client(&server.url()));
-        Self { server, folder: Folder::new("processes"), runtime, client }
+        let client = runtime.block_on(client(&url::<W>(&server)));
+        Self { server, folder: Folder::new("processes"), runtime, client, way: PhantomData }
     }
     fn folder(&self) -> &Path {
         self.folder.path()
@@ -39,11 +63,14 @@ impl processes::Scene for Scene {
     /// Every other one on a runtime with two threads.
     fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker {
         let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
-        Worker::start(&[&[flavour, role, &self.server.url()], words].concat())
+        Worker::start(&[&[flavour, role, &url::<W>(&self.server)], words].concat())
     }
     /// In µs of the server's clock. What had been sent to prolong it was on the server's side of the connection already: it is done when
     /// nothing works any more.
     fn lease_end(&self, name: &str) -> Option<i64> {
+        if !W::LEASES {
+            return None;
+        }
         let idle = "SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Query' AND info LIKE 'CALL %'";
         processes::eventually("nothing works", Duration::from_secs(10), || self.server.ask(idle) == "0");
         let end = format!("SELECT ends FROM fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL");
@@ -52,6 +79,34 @@ impl processes::Scene for Scene {
     fn traces(&self) -> usize {
         let all = "SELECT (SELECT count(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
                    + (SELECT count(*) FROM fencelock_holder) + (SELECT count(*) FROM fencelock_waiter)";
-        self.server.ask(all).parse().unwrap()
+        let used = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
+                    + (SELECT COUNT(*) FROM fencelock_bearer)";
+        self.server.ask(if W::LEASES { all } else { used }).parse().unwrap()
     }
+}
+/// Planted to see them go red: whoever waits, and whose look breaks off, looks again after a minute (4.6 s, at the bar alone); a wait whose
+/// connection breaks is not begun anew (stuck).
+impl<W: Way> Cuts for Scene<W> {
+    const CUT: &'static str = if W::LEASES { "connections" } else { "sessions that wait" };
+
+    fn cut(&self) -> usize {
+        // Whoever loses the one that shows that he lives is passed, and comes in later.
+        let all = "id <> CONNECTION_ID() AND user = 'root' AND id NOT IN (SELECT pulse FROM fencelock_client)";
+        // Who holds loses it, and whoever is in front may hold in a moment.
+        let waiting = "state = 'User lock' ORDER BY time_ms DESC LIMIT 100 OFFSET 12";
+        let which = if W::LEASES { all } else { waiting };
+        let killed = self.server.ask(&format!(
+            "DELIMITER //\nBEGIN NOT ATOMIC DECLARE many INT DEFAULT 0; DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; \
+               FOR one IN (SELECT id FROM information_schema.processlist WHERE {which}) DO \
+                 KILL one.id; SET many = many + 1; END FOR; SELECT many; END//"
+        ));
+        killed.parse().unwrap()
+    }
+}
+/// Thirty-two who wait, and whose connections, or whose places, are lost each second.
+pub(crate) fn cuts<W: Way>() {
+    processes::stories::wake_ups::<Scene<W>>(8, if processes::full() { 10_000 } else { 200 }, 3);
+}
+fn url<W: Way>(server: &MariaDb) -> String {
+    server.url() + W::QUERY
 }

@@ -1,16 +1,13 @@
 //! The background of sessions: opens them, says that they live, waits in the server's queues, and buries what has ended.
 use super::{
     Sessions,
-    bearer::{Bearer, Borne, Process},
+    bearer::{Bearer, Process},
 };
-use crate::{
-    error::Fault,
-    link::PATIENCE,
-    turns::{Turned, after_locked},
-    wire::reply::Reply,
-};
-use fencelock_core::{
-    BootClock, Busy, Clock, Event, Grant, HoldId, Lease, LossReason, Moment, Reports, Request, SessionId, Token,
+use crate::{error::Fault, turns::Turned, wire::reply::Reply};
+use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, LossReason, Reports, Request, Token};
+use fencelock_database::{
+    PATIENCE, after_locked,
+    session::{Bears, Borne, ends, granted},
 };
 use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::{
@@ -80,11 +77,7 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: Unbounded
     beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut answered = BootClock.now();
     loop {
-        let (over, next) = bearer.overdue(BootClock.now());
-        for hold in over {
-            let _ = sessions.let_go(&bearer, hold).await;
-        }
-        let rest = next.map(|next| BootClock.now().until(next));
+        let (rest, over) = bearer.first_due().map(|(at, hold)| (BootClock.now().until(at), hold)).unzip();
         tokio::select! {
             word = heard.recv() => match word {
                 Some(hold) => sessions.give_back(&bearer, &hold).await,
@@ -97,7 +90,13 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: Unbounded
                     break;
                 }
             },
-            () = sleep(rest.unwrap_or_default()), if rest.is_some() => {}
+            () = bearer.needed.notified() => {}
+            // One at a time: signs of life come in between.
+            () = sleep(rest.unwrap_or_default()), if rest.is_some() => {
+                if let Some(hold) = over {
+                    let _ = sessions.let_go(&bearer, hold).await;
+                }
+            }
             // One that holds nothing is left to the server, which ends it; of one that waits nothing is asked.
             _ = beats.tick() => if bearer.is_empty() || bearer.is_waiting() {
                 answered = BootClock.now();
@@ -154,8 +153,7 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             }
             Err(fault) => break Turned::Failed(fault),
         };
-        let borne = Borne { name: request.name().clone(), key: sessions.lock_of(&request), token: 0, ends: None };
-        bearer.intend(request.hold(), borne);
+        bearer.intend(request.hold(), Borne::new(request.name(), sessions.lock_of(&request)));
         sessions.hold(request.hold(), &bearer);
         let tended = Tended { sessions: &sessions, bearer: &bearer };
         let turned = tokio::select! {
@@ -259,14 +257,6 @@ impl Tended<'_> {
         self.bearer.granted(request.hold(), number, ends(request, sent_at));
         Ok(Turned::Granted(granted(request, token, self.bearer.session)))
     }
-}
-/// When it is not held any longer, whatever its holder does.
-pub(crate) fn ends(request: &Request, since: Moment) -> Option<Moment> {
-    request.max_hold().map(|most| since + most + request.ttl())
-}
-pub(crate) fn granted(request: &Request, token: Token, session: SessionId) -> Grant {
-    let (name, hold, claim, ttl) = (request.name().clone(), request.hold(), request.claim(), request.ttl());
-    Grant { name, claim, hold, token, ttl, lease: Lease::Session(session), server_micros: 0, place: None }
 }
 impl Sessions {
     /// Somebody with the right to do so has asked for it: it is told, and then given back (SAFETY G6).

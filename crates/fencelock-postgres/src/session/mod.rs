@@ -6,8 +6,9 @@ use crate::{
     config::{Config, Keys, Strategy},
     engine::PostgresEngine,
     error::Fault,
-    link::{CONNECT_TIMEOUT, PATIENCE},
-    shared::{Shared, micros},
+    link::Link,
+    shared::Shared,
+    shedlock::PostgresShedLockEngine,
     turns::Turned,
     wire::{
         call::Call,
@@ -15,20 +16,17 @@ use crate::{
     },
 };
 use async_trait::async_trait;
-use bearer::{Bearer, Borne, Lock};
+use bearer::{Bearer, Lock};
 use fencelock_core::{
-    BootClock, Busy, Cells, Claim, Clock, Engine, EngineInfo, Error, ErrorKind, Event, Grant, HoldId, Listing,
-    LossReason, Name, Outcome, Page, Released, Renewed, Reports, Request, Result, SessionId, Status, TakenAway, Token,
+    BootClock, Busy, Cells, Claim, Clock, Engine, EngineInfo, Error, ErrorKind, Grant, HoldId, Listing, LossReason,
+    Name, Outcome, Page, Released, Renewed, Reports, Request, Result, SessionId, Status, TakenAway, Token, on_tokio,
 };
-use keeper::{Order, ends, granted, run};
-use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
-    time::Duration,
+use fencelock_database::{
+    CONNECT_TIMEOUT, PATIENCE, after_locked, micros,
+    session::{self, Bears, Borne, ends, granted},
 };
+use keeper::{Order, run};
+use std::{ops::Deref, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
     time::timeout,
@@ -36,10 +34,6 @@ use tokio::{
 
 /// The shortest ttl: the server counts how long a session is silent in ms, and ends it a little later.
 const MIN_TTL: Duration = Duration::from_millis(500);
-/// So many connections that have waited are kept for the next wait, until the server ends them.
-const IDLE: usize = 8;
-/// Core waits for a second.
-const LEAVE: Duration = Duration::from_millis(800);
 /// So often a claim is made in another session when the one it was sent in has ended.
 const AGAIN: u32 = 3;
 
@@ -56,7 +50,7 @@ pub struct PostgresSessionEngine {
 /// The engine of this configuration's strategy.
 ///
 /// # Errors
-/// As [`PostgresEngine::connect`] and [`PostgresSessionEngine::connect`].
+/// As [`PostgresEngine::connect`], [`PostgresSessionEngine::connect`] and [`PostgresShedLockEngine::connect`].
 ///
 /// # Cancel safety
 /// As there.
@@ -71,124 +65,29 @@ pub async fn connect(config: Config) -> Result<Arc<dyn Engine>> {
     Ok(match config.strategy {
         Strategy::Lease => Arc::new(PostgresEngine::connect(config).await?),
         Strategy::Session => Arc::new(PostgresSessionEngine::connect(config).await?),
+        Strategy::ShedLock => Arc::new(PostgresShedLockEngine::connect(config).await?),
     })
 }
 
-/// Which sessions there are, and what lives in them.
+/// Which sessions there are, and what is said in them.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     pub(crate) shared: Arc<Shared>,
     keys: Keys,
-    last: AtomicU64,
-    table: Mutex<Table>,
+    all: session::Sessions<Bearer>,
     orders: mpsc::UnboundedSender<Order>,
     /// Those who come together open one session.
     opening: tokio::sync::Mutex<()>,
-    reports: Mutex<Option<Reports>>,
 }
-#[derive(Debug, Default)]
-struct Table {
-    /// For locks that are free when they are wanted: one for each ttl.
-    by_ttl: HashMap<Duration, Arc<Bearer>>,
-    /// Where each hold is, or may be.
-    by_hold: HashMap<HoldId, Arc<Bearer>>,
-    /// Those that waited for a lock, have given it back, and may wait for another one.
-    idle: Vec<Arc<Bearer>>,
+impl Deref for Sessions {
+    type Target = session::Sessions<Bearer>;
+    fn deref(&self) -> &session::Sessions<Bearer> {
+        &self.all
+    }
 }
-
 impl Sessions {
-    fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    pub(crate) fn next(&self) -> SessionId {
-        SessionId(self.last.fetch_add(1, Relaxed))
-    }
-    /// For as long as this lives: what hears of us has us, and would live as long as we do.
-    fn report_to(self: &Arc<Self>, reports: &Reports) -> Reporting {
-        *self.reports.lock().unwrap_or_else(PoisonError::into_inner) = Some(reports.clone());
-        Reporting(self.clone())
-    }
-    fn reports(&self) -> Option<Reports> {
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-    fn report(&self, event: Event) {
-        if let Some(reports) = self.reports() {
-            reports.send(event);
-        }
-    }
     fn order(&self, order: Order) {
         let _ = self.orders.send(order);
-    }
-    fn keep(&self, bearer: &Arc<Bearer>) {
-        if !bearer.alone {
-            self.table().by_ttl.insert(bearer.ttl, bearer.clone());
-        }
-    }
-    fn shared_bearer(&self, ttl: Duration) -> Option<Arc<Bearer>> {
-        self.table().by_ttl.get(&ttl).filter(|bearer| bearer.is_open()).cloned()
-    }
-    /// Its claim is sent there.
-    fn hold(&self, hold: HoldId, bearer: &Arc<Bearer>) {
-        self.table().by_hold.insert(hold, bearer.clone());
-    }
-    fn bearer_of(&self, hold: HoldId) -> Option<Arc<Bearer>> {
-        self.table().by_hold.get(&hold).cloned()
-    }
-    /// Where it is held, and its token.
-    fn granted(&self, hold: HoldId) -> Option<(Arc<Bearer>, i64)> {
-        let bearer = self.bearer_of(hold)?;
-        let token = bearer.found(hold)?.token;
-        Some((bearer, token)).filter(|_| token != 0)
-    }
-    fn forget(&self, hold: HoldId) {
-        self.table().by_hold.remove(&hold);
-    }
-    /// The session has ended, and everything in it.
-    fn gone(&self, bearer: &Arc<Bearer>) {
-        let mut table = self.table();
-        table.by_ttl.retain(|_, one| one.session != bearer.session);
-        table.by_hold.retain(|_, one| one.session != bearer.session);
-        table.idle.retain(|one| one.session != bearer.session);
-    }
-    /// It bears nothing, and may wait for another lock. False: there are enough of them.
-    fn rest(&self, bearer: &Arc<Bearer>) -> bool {
-        let mut table = self.table();
-        let room = table.idle.len() < IDLE;
-        if room {
-            table.idle.push(bearer.clone());
-        }
-        room
-    }
-    /// One that waited before.
-    fn rested(&self, ttl: Duration) -> Option<Arc<Bearer>> {
-        let mut table = self.table();
-        table.idle.retain(|bearer| bearer.is_open());
-        let at = table.idle.iter().position(|bearer| bearer.ttl == ttl)?;
-        let bearer = table.idle.swap_remove(at);
-        // Under the mutex: nobody takes it for an idle one meanwhile.
-        bearer.will_wait();
-        Some(bearer)
-    }
-    /// All of them, for good: the server frees what they held.
-    fn end(&self) {
-        let mut table = self.table();
-        let Table { by_ttl, by_hold, idle } = std::mem::take(&mut *table);
-        drop(table);
-        by_ttl.values().chain(by_hold.values()).chain(&idle).for_each(|bearer| bearer.close());
-    }
-    /// Waits until a session that was closed is not there any more, and nothing of it: whoever tends it has told its holders, and buries it.
-    async fn is_buried(&self, bearer: &Arc<Bearer>) -> bool {
-        let limit = BootClock.now() + LEAVE;
-        loop {
-            let known = {
-                let table = self.table();
-                table.by_hold.values().chain(table.by_ttl.values()).any(|one| one.session == bearer.session)
-            };
-            if !known || BootClock.now() > limit {
-                return !known;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
     }
     /// A session of this ttl.
     async fn session(&self, ttl: Duration) -> Result<Arc<Bearer>, Fault> {
@@ -229,48 +128,31 @@ impl Sessions {
             _ => Ok(None),
         }
     }
-    /// Ends one hold of a session. False: it was not there. `Err`: nobody knows; the session ends.
-    async fn let_go(&self, bearer: &Arc<Bearer>, hold: HoldId) -> Result<bool, Fault> {
-        let Some(borne) = bearer.found(hold) else { return Ok(false) };
+    fn let_go_call(&self, hold: HoldId, borne: &Borne<Lock>) -> String {
         let (key, pair) = borne.key.words();
-        let call = self.begin("let_go", &borne.name).number(key).flag(pair).id(hold).end();
-        let (limit, mut tries) = (BootClock.now() + LEAVE, 1);
-        let done = loop {
-            let done = bearer.run(LEAVE.min(bearer.ttl), &call).await;
-            // Somebody's own transaction keeps a row of it (SAFETY E2).
-            let locked = match &done {
-                Ok(Reply::Locked) => true,
-                Err(fault) => fault.is_locked(),
-                Ok(_) => false,
-            };
-            if !locked || BootClock.now() > limit {
-                break done;
-            }
-            tokio::time::sleep(crate::turns::after_locked(tries)).await;
-            tries += 1;
-        };
-        let released = matches!(done, Ok(Reply::Done { .. }));
-        if released || (matches!(done, Ok(Reply::Gone { .. })) && borne.token == 0) {
-            bearer.forget(hold);
-            self.forget(hold);
-            if bearer.alone {
-                bearer.closing.notify_one();
-            }
-            return Ok(released);
-        }
-        // The lock may be there still: its session ends, and with it all that is held there, whose holders are told first. It stays
-        // known until it is buried.
-        bearer.close();
-        done.map(|_| false)
+        self.begin("let_go", &borne.name).number(key).flag(pair).id(hold).end()
+    }
+    /// Ends one hold of a session. False: it was not there. `Err`: nobody knows; it is tried again, or the session ends.
+    async fn let_go(&self, bearer: &Arc<Bearer>, hold: HoldId) -> Result<bool, Fault> {
+        self.all.let_go(bearer, hold, |borne| self.let_go_call(hold, borne)).await
     }
 }
 
-/// Somebody hears of sessions.
-struct Reporting(Arc<Sessions>);
-impl Drop for Reporting {
-    fn drop(&mut self) {
-        *self.0.reports.lock().unwrap_or_else(PoisonError::into_inner) = None;
+/// Two connections of ours are two processes of the server, and stay what they are: no pooler of transactions is in between.
+async fn prove(link: &Link) -> Result<(), Fault> {
+    let version = "SELECT current_setting('server_version_num')::int >= 140000";
+    let conn = link.aside().await?;
+    if link.rows(&conn, PATIENCE, version).await?.first().and_then(|row| row.get(0)) != Some("t") {
+        let what = "the server does not end sessions that are silent".to_owned();
+        return Err(Fault::Unusable { what, hint: "take PostgreSQL 14 or newer, or strategy=lease" });
     }
+    let (bearer, _heard) = Bearer::open(link, SessionId(0), PATIENCE, true).await?;
+    let other = link.rows(&conn, PATIENCE, "SELECT pg_backend_pid()").await?;
+    let other = other.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
+    if other == Some(bearer.process.pid) {
+        return Err(Fault::Pooled);
+    }
+    bearer.beat().await.map(drop)
 }
 
 impl PostgresSessionEngine {
@@ -284,7 +166,13 @@ impl PostgresSessionEngine {
     /// If dropped nothing is left but, perhaps, the tables.
     pub async fn connect(config: Config) -> Result<Self> {
         let keys = config.keys;
-        let lease = PostgresEngine::connect_any(config).await?;
+        let lease = on_tokio(async move {
+            let lease = PostgresEngine::open(config).await?;
+            let link = &lease.shared().link;
+            prove(link).await.map_err(|fault| link.tell("connect", &fault))?;
+            Ok(lease)
+        })
+        .await?;
         let shared = lease.shared().clone();
         let mut info = lease.info().clone();
         info.layout = "session";
@@ -296,33 +184,9 @@ impl PostgresSessionEngine {
             return Err(error.with("ttl", format!("{:?}", info.default_ttl)));
         }
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (last, table, reports) = (AtomicU64::new(1), Mutex::default(), Mutex::default());
-        let sessions =
-            Arc::new(Sessions { shared, keys, last, table, orders, opening: tokio::sync::Mutex::default(), reports });
-        let engine = Self { info, lease, sessions, inbox: tokio::sync::Mutex::new(inbox) };
-        engine.prove().await?;
-        Ok(engine)
-    }
-    /// Two connections of ours are two processes of the server, and stay what they are: no pooler of transactions is in between.
-    async fn prove(&self) -> Result<()> {
-        let link = &self.sessions.shared.link;
-        let told = |fault: Fault| link.tell("connect", &fault);
-        let prove = async {
-            let version = "SELECT current_setting('server_version_num')::int >= 140000";
-            let conn = link.aside().await?;
-            if link.rows(&conn, PATIENCE, version).await?.first().and_then(|row| row.get(0)) != Some("t") {
-                let what = "the server does not end sessions that are silent".to_owned();
-                return Err(Fault::Unusable { what, hint: "take PostgreSQL 14 or newer, or strategy=lease" });
-            }
-            let (bearer, _heard) = Bearer::open(link, SessionId(0), PATIENCE, true).await?;
-            let other = link.rows(&conn, PATIENCE, "SELECT pg_backend_pid()").await?;
-            let other = other.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
-            if other == Some(bearer.process.pid) {
-                return Err(Fault::Pooled);
-            }
-            bearer.beat().await.map(drop)
-        };
-        prove.await.map_err(told)
+        let (all, opening) = (session::Sessions::default(), tokio::sync::Mutex::default());
+        let sessions = Arc::new(Sessions { shared, keys, all, orders, opening });
+        Ok(Self { info, lease, sessions, inbox: tokio::sync::Mutex::new(inbox) })
     }
     /// As [`connect`](Self::connect), by a `postgres:` URL with `strategy=session`.
     ///
@@ -362,8 +226,7 @@ impl PostgresSessionEngine {
                 bearer = sessions.session(request.ttl()) => bearer?,
                 () = request.stopped() => return Ok(Err(Reply::Busy(Busy::default()))),
             };
-            let borne = Borne { name: request.name().clone(), key: sessions.lock_of(request), token: 0, ends: None };
-            if !bearer.intend(request.hold(), borne) {
+            if !bearer.intend(request.hold(), Borne::new(request.name(), sessions.lock_of(request))) {
                 return self.look(request).await.map(Err);
             }
             sessions.hold(request.hold(), &bearer);
@@ -431,7 +294,7 @@ impl Engine for PostgresSessionEngine {
                 Reply::Reserved { .. } => break Busy::default(),
                 Reply::Locked if tries < 3 && !request.is_stopped() => {
                     tries += 1;
-                    tokio::time::sleep(crate::turns::after_locked(tries)).await;
+                    tokio::time::sleep(after_locked(tries)).await;
                 }
                 Reply::Locked => break Busy::default(),
                 _ => return Err(told(Fault::Answer)),
@@ -457,16 +320,8 @@ impl Engine for PostgresSessionEngine {
         }
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
-        let Some(bearer) = self.sessions.bearer_of(request.hold()) else { return Ok(()) };
-        // One that waits bears nothing else: it is ended where it stands in the queue. So is one that cannot be asked any more.
-        let waits = bearer.found(request.hold()).is_some_and(|borne| borne.token == 0) && bearer.alone;
-        if waits || self.sessions.let_go(&bearer, request.hold()).await.is_err() {
-            bearer.close();
-            if !self.sessions.is_buried(&bearer).await {
-                return Err(self.told("withdraw")(Fault::Unanswered));
-            }
-        }
-        Ok(())
+        let (sessions, hold) = (&self.sessions, request.hold());
+        sessions.withdraw(hold, |borne| sessions.let_go_call(hold, borne)).await.map_err(self.told("withdraw"))
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         // They live with their sessions: core does not ask.
@@ -507,7 +362,7 @@ impl Engine for PostgresSessionEngine {
             let sent_at = BootClock.now();
             match bearer.run(PATIENCE.min(bearer.ttl), &call).await.map_err(&told)? {
                 Reply::Done { number, .. } => {
-                    bearer.softened(grant.hold);
+                    bearer.change(grant.hold, |borne| borne.key.shared = true);
                     bearer.alive(self.sessions.reports().as_ref(), sent_at);
                     let token = Token::new(number).ok_or_else(|| told(Fault::Answer))?;
                     return Ok(Outcome::Granted(granted(next, token, bearer.session)));
@@ -517,7 +372,7 @@ impl Engine for PostgresSessionEngine {
                 Reply::Locked => return Err(told(Fault::Locked)),
                 _ => return Err(told(Fault::Answer)),
             }
-            tokio::time::sleep(crate::turns::after_locked(tries)).await;
+            tokio::time::sleep(after_locked(tries)).await;
         }
     }
     async fn run(&self, reports: &Reports) -> Result<()> {

@@ -6,11 +6,17 @@ use fencelock_core::HoldId;
 use postgres_protocol::escape::escape_literal;
 use std::fmt::{Display, Write};
 
+/// A pooler in between forgets what is said to begin with, so each transaction says it, where the database's own way is another one.
+pub(crate) const READ_COMMITTED: &str = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;";
+
+/// *Invariant:* an answer says which call it answers, so one that a pooler hands to the wrong client is known for what it is: it would tell
+/// of a grant that is somebody else's.
 pub(crate) struct Call(String);
 impl Call {
     /// `prefix`: how the transaction begins, where it has to be said; `schema`: with quotes.
     pub(crate) fn new(prefix: &str, schema: &str, function: &str) -> Self {
-        Self(format!("{prefix}SELECT * FROM {schema}.fencelock_{function}("))
+        let tag = fastrand::u32(..);
+        Self(format!("{prefix}SELECT *,'{tag:08x}' AS call FROM {schema}.fencelock_{function}("))
     }
     fn push(mut self, word: impl Display) -> Self {
         if !self.0.ends_with('(') {
@@ -63,6 +69,12 @@ impl Call {
         self.0
     }
 }
+/// What the rows that answer this message say of it, if it is a [`Call`].
+pub(crate) fn tag(message: &str) -> Option<&str> {
+    let said = message.strip_prefix(READ_COMMITTED).unwrap_or(message);
+    let (tag, rest) = said.strip_prefix("SELECT *,'")?.split_at_checked(8)?;
+    rest.starts_with("' AS call FROM ").then_some(tag)
+}
 /// A word of an [`array`](Call::array).
 pub(crate) fn literal(text: &str) -> String {
     escape_literal(text)
@@ -81,10 +93,13 @@ mod tests {
     fn what_is_said_stays_what_it_is() {
         let call = Call::new("", "\"a\"", "f").text("it's \\").number(-3).null().flag(true).bytes(&[0, 255]);
         let call = call.array("text", ["x'", "y"].into_iter().map(literal)).end();
+        let tag = tag(&call).unwrap().to_owned();
+        assert!(tag.len() == 8 && tag.chars().all(|c| c.is_ascii_hexdigit()), "{tag}");
         assert_eq!(
-            call,
-            "SELECT * FROM \"a\".fencelock_f( E'it''s \\\\',-3,NULL,true,decode('00ff','hex'),ARRAY['x''','y']::text[])"
+            call.replace(&format!("'{tag}'"), "?"),
+            "SELECT *,? AS call FROM \"a\".fencelock_f( E'it''s \\\\',-3,NULL,true,decode('00ff','hex'),ARRAY['x''','y']::text[])"
         );
+        assert_eq!(super::tag("SELECT pg_backend_pid()"), None);
         assert_eq!(identifier("a\"b"), "\"a\"\"b\"");
     }
 }

@@ -1,26 +1,32 @@
 //! What the tests of this crate share.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, missing_docs, missing_debug_implementations, reason = "a test fails where it unwraps")]
-use fencelock_conformance::proxy::{Proxy, Trouble};
+#[path = "../../../fencelock-testkit/stories/common.rs"]
+mod stories;
+use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
 use fencelock_postgres::Config;
 use fencelock_testkit::Postgres;
-use std::{
-    io::{BufRead, BufReader, Write},
-    process::{Child, ChildStdin, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::SeqCst},
-    },
-    time::{Duration, Instant},
-};
+pub use fencelock_testkit::Session;
+use std::sync::Arc;
+pub use stories::*;
 
-pub const MS: Duration = Duration::from_millis(1);
-pub const SEC: Duration = Duration::from_secs(1);
-pub const LONG: Duration = Duration::from_secs(10);
-
-pub fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+/// The simplest executor there is: whoever calls there has no tokio.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(std::thread::Thread);
+    impl std::task::Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut future = std::pin::pin!(future);
+    loop {
+        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+            std::task::Poll::Ready(out) => return out,
+            std::task::Poll::Pending => std::thread::park(),
+        }
+    }
 }
 /// In front of the server, and the URL that leads through it.
 pub fn proxied(server: &Postgres) -> (Proxy, String) {
@@ -28,81 +34,12 @@ pub fn proxied(server: &Postgres) -> (Proxy, String) {
     let url = server.url().replace(&format!("127.0.0.1:{}", server.port()), &proxy.address().to_string());
     (proxy, url)
 }
-/// This is done to the first so many calls of this function, and nothing to all others. How many there were.
-pub fn first(proxy: &Proxy, function: &str, many: u32, trouble: Trouble) -> Arc<AtomicU32> {
-    let call = format!(".fencelock_{function}(");
-    let (met, count) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
-    let seen = met.clone();
-    proxy.rule(move |command| {
-        let is_it = command.windows(call.len()).any(|part| part == call.as_bytes());
-        if is_it && count.fetch_add(1, SeqCst) < many {
-            seen.fetch_add(1, SeqCst);
-            return trouble;
-        }
-        Trouble::None
-    });
-    met
+fn call(function: &str) -> String {
+    format!(".fencelock_{function}(")
 }
-/// Waits for a condition, with a deadline.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, mut yes: impl FnMut() -> F) -> Duration {
-    let started = Instant::now();
-    while !yes().await {
-        assert!(started.elapsed() < LONG, "{what}: not within {LONG:?}");
-        tokio::time::sleep(MS).await;
-    }
-    started.elapsed()
-}
-/// Until so many are in the queue.
-pub async fn queued(client: &Client, name: &str, n: usize) {
-    eventually(&format!("{n} in the queue of {name}"), || async {
-        client.inspect(name).await.unwrap().waiters.len() == n
-    })
-    .await;
-}
-pub async fn soon<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, what).await.unwrap()
-}
-
 pub async fn client(url: &str) -> Client {
     client_with(Config::from_url(url).unwrap()).await
 }
 pub async fn client_with(config: Config) -> Client {
     Client::builder(fencelock_postgres::connect(config).await.unwrap()).build().unwrap()
-}
-/// Somebody at a terminal, in a transaction of their own.
-pub struct Session {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<std::process::ChildStdout>,
-}
-impl Session {
-    pub fn new(server: &Postgres) -> Self {
-        let mut psql = server.psql("");
-        // Without the command: it reads what is typed.
-        let mut words: Vec<_> = psql.get_args().map(ToOwned::to_owned).collect();
-        words.truncate(words.len() - 2);
-        psql = std::process::Command::new("psql");
-        let mut child = psql.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        Self { child, input, output }
-    }
-    /// What it answers, when it is done.
-    pub fn ask(&mut self, sql: &str) -> String {
-        writeln!(self.input, "{sql};\n\\echo done").unwrap();
-        let mut said = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "psql has ended");
-            if line == "done\n" {
-                return said.trim_end().to_owned();
-            }
-            said.push_str(&line);
-        }
-    }
-}
-impl Drop for Session {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

@@ -2,31 +2,73 @@
 use crate::common::client;
 use fencelock_core::Client;
 use fencelock_testkit::{
-    Folder, Postgres,
-    processes::{self, Worker},
+    Folder, PgBouncer, Postgres,
+    processes::{self, Cuts, Scene as _, Worker},
 };
-use std::{path::Path, time::Duration};
+use std::{marker::PhantomData, path::Path, time::Duration};
 use tokio::runtime::{Builder, Runtime};
 
-/// Of sessions, or of leases.
-pub(crate) struct Scene<const SESSIONS: bool> {
+/// How the workers lock, and by which way they reach the server.
+pub(crate) trait Way {
+    const NAME: &'static str;
+    const SESSIONS: bool = false;
+    const POOLED: bool = false;
+    /// As its database begins transactions.
+    const ISOLATION: &'static str = "read committed";
+}
+pub(crate) struct Leases;
+impl Way for Leases {
+    const NAME: &'static str = "PostgreSQL";
+}
+pub(crate) struct Sessions;
+impl Way for Sessions {
+    const NAME: &'static str = "PostgreSQL, sessions";
+    const SESSIONS: bool = true;
+}
+/// Through a pooler of transactions.
+pub(crate) struct Pooled;
+impl Way for Pooled {
+    const NAME: &'static str = "PostgreSQL, pgbouncer";
+    const POOLED: bool = true;
+}
+pub(crate) struct RepeatableRead;
+impl Way for RepeatableRead {
+    const NAME: &'static str = "PostgreSQL, repeatable read";
+    const ISOLATION: &'static str = "repeatable read";
+}
+pub(crate) struct Serializable;
+impl Way for Serializable {
+    const NAME: &'static str = "PostgreSQL, serializable";
+    const ISOLATION: &'static str = "serializable";
+}
+
+pub(crate) struct Scene<W> {
     pub(crate) server: Postgres,
+    pooler: Option<PgBouncer>,
     folder: Folder,
     runtime: Runtime,
     client: Client,
+    way: PhantomData<W>,
 }
-impl<const SESSIONS: bool> processes::Scene for Scene<SESSIONS> {
-    const ENGINE: &'static str = if SESSIONS { "PostgreSQL, sessions" } else { "PostgreSQL" };
+impl<W: Way> processes::Scene for Scene<W> {
+    const ENGINE: &'static str = W::NAME;
     const WORKERS: &'static str = "two runtimes";
     const TTL: Duration = Duration::from_millis(2_500);
     const BRIEF: Duration = Duration::from_millis(600);
     const AFTER_TTL: Duration = Duration::from_millis(250);
 
     fn new() -> Self {
-        let (server, runtime) =
-            (Postgres::start(), Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
-        let client = runtime.block_on(client(&url::<SESSIONS>(&server)));
-        Self { server, folder: Folder::new("processes"), runtime, client }
+        let (server, runtime) = (
+            Postgres::with(&[&format!("default_transaction_isolation={}", W::ISOLATION)]),
+            Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+        );
+        let pooler = W::POOLED.then(|| PgBouncer::start(&server, "transaction"));
+        let client = runtime.block_on(client(&url::<W>(&server, None)));
+        Self { server, pooler, folder: Folder::new("processes"), runtime, client, way: PhantomData }
+    }
+    /// Where nobody is told, each hand-over is found by a look.
+    fn rounds(n: usize) -> usize {
+        if W::POOLED && !processes::full() { n / 50 } else { processes::tenth(n) }
     }
     fn folder(&self) -> &Path {
         self.folder.path()
@@ -40,12 +82,12 @@ impl<const SESSIONS: bool> processes::Scene for Scene<SESSIONS> {
     /// Every other one on a runtime with two threads.
     fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker {
         let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
-        Worker::start(&[&[flavour, role, &url::<SESSIONS>(&self.server)], words].concat())
+        Worker::start(&[&[flavour, role, &url::<W>(&self.server, self.pooler.as_ref())], words].concat())
     }
     /// In µs of the server's clock. What had been sent to prolong it was on the server's side of the connection already: it is done when
     /// nothing works any more.
     fn lease_end(&self, name: &str) -> Option<i64> {
-        if SESSIONS {
+        if W::SESSIONS {
             return None;
         }
         let idle = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencelock' AND state = 'active'";
@@ -56,10 +98,46 @@ impl<const SESSIONS: bool> processes::Scene for Scene<SESSIONS> {
     fn traces(&self) -> usize {
         let all = "SELECT (SELECT count(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
                    + (SELECT count(*) FROM fencelock_holder) + (SELECT count(*) FROM fencelock_waiter)";
-        let all = if SESSIONS { "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'" } else { all };
+        let all = if W::SESSIONS { "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'" } else { all };
         self.server.ask(all).parse().unwrap()
     }
 }
-fn url<const SESSIONS: bool>(server: &Postgres) -> String {
-    server.url() + if SESSIONS { "?strategy=session" } else { "" }
+/// Planted to see them go red: a listener that is not made anew, and those who wait look once in a minute; a wait whose
+/// connection breaks is not begun anew (both stuck).
+impl<W: Way> Cuts for Scene<W> {
+    const CUT: &'static str = if W::SESSIONS { "sessions that wait" } else { "listeners" };
+
+    fn cut(&self) -> usize {
+        let listeners =
+            "SELECT count(pg_terminate_backend(a.pid)) FROM fencelock_client c JOIN pg_stat_activity a USING (pid)";
+        // Who holds loses it, and whoever is in front may hold in a moment.
+        let waiting = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_locks \
+                       WHERE locktype = 'advisory' AND NOT granted ORDER BY waitstart OFFSET 12) AS late";
+        self.server.ask(if W::SESSIONS { waiting } else { listeners }).parse().unwrap()
+    }
+}
+/// Thirty-two who wait, and whose words are lost, or their places, each second.
+pub(crate) fn cuts<W: Way>() {
+    processes::stories::wake_ups::<Scene<W>>(8, if processes::full() { 10_000 } else { 200 }, 3);
+}
+fn url<W: Way>(server: &Postgres, pooler: Option<&PgBouncer>) -> String {
+    pooler.map_or_else(|| server.url(), |pooler| server.url_through(pooler))
+        + if W::SESSIONS { "?strategy=session" } else { "" }
+}
+
+/// Twelve who want one of three permits: never four.
+pub(crate) fn three_permits<W: Way>() {
+    let (scene, rounds) = (Scene::<W>::new(), processes::tenth(200));
+    let start = |n, words: &[&str]| scene.start(n, "spans", words);
+    let (spans, _) = processes::run(scene.folder(), "x", rounds, 600, &[&["1/3"][..]; 12], start);
+    assert_eq!(spans.len(), 12 * rounds);
+    let (most, _) = processes::judge(&spans);
+    // Where nobody is told, three seldom look at once.
+    let least = if W::POOLED { 2 } else { 3 };
+    assert!((least..=3).contains(&most), "{most} at once");
+    let log = std::fs::read_to_string(scene.server.folder().path().join("log")).unwrap();
+    let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
+    assert!(errors.is_empty(), "{errors:?}");
+    let what = format!("{}: 12 processes, 3 permits, {rounds} rounds: the most at once", W::NAME);
+    processes::bar(&what, most, "<= 3", true);
 }

@@ -27,7 +27,7 @@ pub(crate) fn main(words: &[String]) {
                 };
                 while let Err(e) = cell.update(&mut add).await {
                     // A look whose reply was lost: nothing was written.
-                    assert_eq!((e.kind(), e.operation()), (ErrorKind::Ambiguous, "call"));
+                    assert_eq!((e.kind(), e.operation()), (ErrorKind::Unreachable, "call"));
                 }
             }
             say(&format!("lost {}", chaos.calls(Operation::CompareExchange) - answered));

@@ -1,5 +1,5 @@
 //! What the stories need of an engine.
-use super::{Worker, eventually};
+use super::{Worker, eventually, tenth};
 use fencelock_core::{Client, Status};
 use std::{path::Path, time::Duration};
 use tokio::runtime::Runtime;
@@ -22,6 +22,10 @@ pub trait Scene: Sized {
     /// The same; where it is of interest, the workers' wall clocks are minutes apart.
     fn with_wrong_clocks() -> Self {
         Self::new()
+    }
+    /// Of so many rounds in full, those of this run: a tenth if it is not in full. Where each takes long they are fewer still.
+    fn rounds(n: usize) -> usize {
+        tenth(n)
     }
     /// For what the workers write.
     fn folder(&self) -> &Path;

@@ -1,11 +1,11 @@
 //! A worker: how a test starts it, hears it, and kills or stops it; how it speaks.
 use super::{eventually, full};
 use crate::WallClock;
+use crate::process::signal;
 use fencelock_core::{BootClock, Clock};
 use rustix::process::{Pid, Signal, kill_process};
 use std::{
     ffi::OsStr,
-    fs,
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, Command, Stdio},
     sync::mpsc,
@@ -115,13 +115,7 @@ impl Worker {
     }
     /// Stops it, every thread of it.
     pub fn stop(&self) {
-        self.signal(Signal::STOP);
-        let tasks = format!("/proc/{}/task", self.child.id());
-        let stopped = |stat: String| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'));
-        eventually("stopped", Duration::from_secs(10), || {
-            let mut all = fs::read_dir(&tasks).unwrap().flatten();
-            all.all(|task| fs::read_to_string(task.path().join("stat")).is_ok_and(stopped))
-        });
+        signal(&self.child, Signal::STOP);
     }
     /// It goes on; since when.
     pub fn wake(&self) -> u64 {

@@ -30,7 +30,7 @@ impl Arena {
     async fn open(common: &Common, url: String) -> Result<Self, Failure> {
         // It says what is wrong with a URL, and where it is with `-v`.
         let client = super::connect(common, &url).await?;
-        let rival = Rival::open(&url, client.info().scheme).await?;
+        let rival = Rival::open(&url, client.info()).await?;
         Ok(Self { url, client, rival })
     }
 
@@ -40,8 +40,7 @@ impl Arena {
             // Another engine would be another store.
             return Ok((self.client.clone(), None));
         }
-        let (engine, counter) = rival::engine(&self.url, self.client.info().scheme).await?;
-        Ok((Client::builder(engine).build()?, counter))
+        rival::client(&self.url, self.client.info().scheme).await
     }
 
     /// The start of a row.

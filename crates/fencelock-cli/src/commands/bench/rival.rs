@@ -4,26 +4,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use fencelock::{Claim, Engine};
+use fencelock::{Claim, Client, EngineInfo};
 
 use crate::exit::{self, Failure};
 
 /// How many commands an engine has sent so far, where they can be counted.
 pub(super) type Counter = Option<Box<dyn Fn() -> u64 + Send + Sync>>;
 
-/// The engine of a URL, once more.
-pub(super) async fn engine(url: &str, scheme: &str) -> Result<(Arc<dyn Engine>, Counter), Failure> {
-    Ok(match scheme {
-        "sqlite" => (Arc::new(fencelock::sqlite::SqliteEngine::from_url(url)?), None),
-        "redis" | "rediss" => {
-            let engine = Arc::new(fencelock::redis::RedisEngine::from_url(url).await?);
-            let counted = engine.clone();
-            (engine, Some(Box::new(move || fencelock::redis::raw::commands(&counted))))
-        }
-        "etcd" | "etcds" => (Arc::new(fencelock::etcd::EtcdEngine::from_url(url).await?), None),
-        "zookeeper" | "zookeepers" => (Arc::new(fencelock::zookeeper::ZooKeeperEngine::from_url(url).await?), None),
-        _ => (Arc::new(fencelock::memory::MemoryEngine::new()), None),
-    })
+/// A client of its own, as another process has one.
+pub(super) async fn client(url: &str, scheme: &str) -> Result<(Client, Counter), Failure> {
+    if !matches!(scheme, "redis" | "rediss") {
+        return Ok((fencelock::connect(url).await?, None));
+    }
+    let engine = Arc::new(fencelock::redis::RedisEngine::from_url(url).await?);
+    let counted = engine.clone();
+    let counter: Counter = Some(Box::new(move || fencelock::redis::raw::commands(&counted)));
+    Ok((Client::builder(engine).build()?, counter))
 }
 
 /// The bare driver.
@@ -33,16 +29,22 @@ pub(super) enum Rival {
     Redis(fencelock::redis::raw::Raw),
     Etcd(fencelock::etcd::raw::Raw),
     ZooKeeper(fencelock::zookeeper::raw::Raw),
+    Postgres(fencelock::postgres::raw::Raw),
+    Mysql(fencelock::mysql::raw::Raw),
 }
 
 impl Rival {
     /// `None`: there is no driver below the engine.
-    pub(super) async fn open(url: &str, scheme: &str) -> Result<Option<Self>, Failure> {
-        Ok(match scheme {
+    pub(super) async fn open(url: &str, info: &EngineInfo) -> Result<Option<Self>, Failure> {
+        Ok(match info.scheme {
             "sqlite" => Some(Self::Sqlite(fencelock::sqlite::Config::from_url(url)?.path)),
             "redis" | "rediss" => Some(Self::Redis(fencelock::redis::raw::Raw::connect(url).await?)),
             "etcd" | "etcds" => Some(Self::Etcd(fencelock::etcd::raw::Raw::connect(url).await?)),
             "zookeeper" | "zookeepers" => Some(Self::ZooKeeper(fencelock::zookeeper::raw::Raw::connect(url).await?)),
+            "postgres" if info.layout == "lease" => {
+                Some(Self::Postgres(fencelock::postgres::raw::Raw::connect(url).await?))
+            }
+            "mysql" if info.layout == "lease" => Some(Self::Mysql(fencelock::mysql::raw::Raw::connect(url).await?)),
             _ => None,
         })
     }
@@ -84,17 +86,36 @@ impl Rival {
                 let raw = raw.clone();
                 let pair = move |task: usize, n: u64| {
                     let raw = raw.clone();
-                    async move { raw.pair(&name(task), (u128::from(n) << 32) + task as u128).await }
+                    async move { raw.pair(&name(task), hold(task, n)).await }
+                };
+                side_by_side(tasks, span, pair).await
+            }
+            Self::Postgres(raw) => {
+                let raw = raw.clone();
+                let pair = move |task: usize, n: u64| {
+                    let raw = raw.clone();
+                    async move { raw.pair(&name(task), hold(task, n)).await }
+                };
+                side_by_side(tasks, span, pair).await
+            }
+            Self::Mysql(raw) => {
+                let raw = raw.clone();
+                let pair = move |task: usize, n: u64| {
+                    let raw = raw.clone();
+                    async move { raw.pair(&name(task), hold(task, n)).await }
                 };
                 side_by_side(tasks, span, pair).await
             }
         }
     }
 }
+fn hold(task: usize, n: u64) -> u128 {
+    (u128::from(n) << 32) + task as u128
+}
 fn name(task: usize) -> String {
     format!("bench/raw/{task}")
 }
-/// Pairs a second over one connection.
+/// Pairs a second over one connection, or one for each task.
 async fn side_by_side<P, F>(tasks: usize, span: Duration, pair: P) -> Result<f64, Failure>
 where
     P: Fn(usize, u64) -> F + Clone + Send + 'static,

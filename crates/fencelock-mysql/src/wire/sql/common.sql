@@ -7,6 +7,9 @@ BEGIN
   IF @@session.time_zone <> '+00:00' THEN
     SET SESSION time_zone = '+00:00';
   END IF;
+  IF NOT @@session.autocommit THEN
+    SET SESSION autocommit = 1;
+  END IF;
   IF @@session.innodb_lock_wait_timeout > 1 THEN
     SET SESSION innodb_lock_wait_timeout = 1;
   END IF;
@@ -23,23 +26,39 @@ BEGIN
   START TRANSACTION;
 END
 //
--- Begins with the lock's row made, if it is missing. The floor is read under a lock: nobody who forgets rows raises it meanwhile, so a
+-- Makes the lock's row, if it is missing. The floor is read under a lock: nobody who forgets rows raises it meanwhile, so a
 -- token never falls below one that is forgotten (SAFETY T1).
 CREATE PROCEDURE fencelock_create(IN p_space VARBINARY(512), IN p_name VARBINARY(512)) SQL SECURITY INVOKER
 BEGIN
   DECLARE v_floor BIGINT;
-  DECLARE v_there BOOLEAN DEFAULT FALSE;
   CALL fencelock_begin();
   SELECT m.floor INTO v_floor FROM fencelock_meta m WHERE m.one = 1 LOCK IN SHARE MODE;
   BEGIN
-    DECLARE CONTINUE HANDLER FOR 1062 SET v_there = TRUE;
+    DECLARE CONTINUE HANDLER FOR 1062 BEGIN END;
     INSERT INTO fencelock_lock (space, name, fence) VALUES (p_space, p_name, v_floor);
   END;
-  -- Somebody else has made it: what that met is locked for others, too.
-  IF v_there THEN
-    COMMIT;
-    CALL fencelock_begin();
-  END IF;
+  -- The floor is free for others before this one waits for anything else; and where somebody else has made it, what that met was locked.
+  COMMIT;
+END
+//
+-- The lock's row, at the beginning of a transaction, and when that was. Whoever else has it mostly commits before an answer would have come
+-- and gone, so that is looked for some times, for 3 ms in all. Whoever keeps it for longer is waited for by nobody (SAFETY E2).
+CREATE PROCEDURE fencelock_take(IN p_space VARBINARY(512), IN p_name VARBINARY(512), OUT l_found BOOLEAN, OUT l_kind VARBINARY(16), OUT l_size BIGINT, OUT l_fence BIGINT, OUT l_hold BINARY(16), OUT l_ttl BIGINT, OUT l_ends BIGINT, OUT t BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_nap INT DEFAULT 100;
+  SET l_found = FALSE;
+  CALL fencelock_begin();
+  taking: LOOP
+    SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends
+      FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
+    IF l_found OR v_nap > 1600 THEN
+      LEAVE taking;
+    END IF;
+    DO SLEEP(v_nap / 1000000);
+    SET v_nap = 2 * v_nap;
+  END LOOP;
+  SET t = {now};
 END
 //
 -- Who is in the way, how many wait before this ticket, and how long until something ends by itself. It locks nothing, and comes after
@@ -71,6 +90,17 @@ BEGIN
   END IF;
   SELECT p_code AS code, t AS now, v_ahead AS ahead, v_rest AS rest, v_hold AS hold, v_claim AS claim, v_take AS take, v_size AS size,
     v_token AS token, v_who AS who, v_held AS held;
+END
+//
+-- The clock was set back, and something ends later than its lease is long: whoever looks without the lock's row knows nothing by it.
+-- By a second: what was given or renewed since the clock was read is not it.
+CREATE PROCEDURE fencelock_is_skewed(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN l_kind VARBINARY(16), IN l_hold BINARY(16), IN l_ttl BIGINT, IN l_ends BIGINT, OUT skewed BOOLEAN)
+SQL SECURITY INVOKER
+BEGIN
+  SET skewed = COALESCE(l_hold IS NOT NULL AND l_ends > t + l_ttl + 1000000, FALSE);
+  IF NOT skewed AND l_kind IN ('rw_lock', 'semaphore') THEN
+    SET skewed = EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.ends > t + h.ttl + 1000000);
+  END IF;
 END
 //
 -- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was set back
@@ -111,21 +141,25 @@ END
 CREATE PROCEDURE fencelock_fits(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN settled BOOLEAN, IN l_kind VARBINARY(16), IN l_size BIGINT, IN l_hold BINARY(16), IN l_ends BIGINT, IN p_ticket BIGINT, IN p_claim VARBINARY(1), IN p_take BIGINT, OUT fits BOOLEAN)
 SQL SECURITY INVOKER
 fitting: BEGIN
+  DECLARE v_in_front BOOLEAN;
   DECLARE v_held, v_ahead BIGINT DEFAULT 0;
   DECLARE v_ticket, v_mine BIGINT;
-  DECLARE v_lives BOOLEAN;
   SET fits = FALSE;
   IF l_hold IS NOT NULL AND l_ends > t THEN
     LEAVE fitting;
   END IF;
-  IF settled THEN
-    -- Those in front who are dead have no place any more.
+  -- Mostly nobody is, and there is nobody to ask for.
+  SET v_in_front = EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket);
+  IF v_in_front AND settled THEN
+    -- Those in front who are dead have no place any more. One who is silent for a moment keeps his, and is passed: also when the server
+    -- itself stood still for some seconds.
     burying: LOOP
       SET v_ticket = NULL;
-      SELECT q.ticket, COALESCE(c.ends > t AND c.ends < t + 10000000, FALSE) INTO v_ticket, v_lives
+      SELECT q.ticket INTO v_ticket
         FROM fencelock_waiter q LEFT JOIN fencelock_client c ON c.client = q.client
-        WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket ORDER BY q.ticket LIMIT 1;
-      IF v_ticket IS NULL OR v_lives THEN
+        WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (c.client IS NULL OR c.ends < t - 30000000)
+        ORDER BY q.ticket LIMIT 1;
+      IF v_ticket IS NULL THEN
         LEAVE burying;
       END IF;
       SET v_mine = NULL;
@@ -142,13 +176,17 @@ fitting: BEGIN
       WHERE h.space = p_space AND h.name = p_name AND (settled OR h.ends > t);
   END IF;
   IF p_claim IN ('m', 'w') THEN
-    SET fits = v_held = 0 AND NOT EXISTS (
+    SET fits = v_held = 0 AND (NOT v_in_front OR NOT EXISTS (
       SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
         WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000
-          AND (c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse));
+          AND (c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)));
     LEAVE fitting;
   END IF;
   IF p_claim = 'p' AND (l_size IS NULL OR v_held + p_take > l_size) THEN
+    LEAVE fitting;
+  END IF;
+  IF NOT v_in_front THEN
+    SET fits = TRUE;
     LEAVE fitting;
   END IF;
   IF EXISTS (
@@ -178,7 +216,9 @@ BEGIN
     OR EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND (settled OR h.ends > t))
     OR EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
       WHERE q.space = p_space AND q.name = p_name AND c.ends > t AND c.ends < t + 10000000)
-    OR EXISTS (SELECT 1 FROM fencelock_cell v WHERE v.space = p_space AND v.name = p_name AND v.value IS NOT NULL);
+    OR EXISTS (SELECT 1 FROM fencelock_cell v WHERE v.space = p_space AND v.name = p_name AND v.value IS NOT NULL)
+    OR EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = 'session'
+      AND (l.until > t AND l.since <= t OR IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) IS NOT NULL));
 END
 //
 -- Why this claim has to go away or to wait; NULL: it need not. Whoever tries passes nobody who waits.
@@ -193,8 +233,12 @@ refusing: BEGIN
   END IF;
   IF l_kind <> p_kind THEN
     CALL fencelock_lives(p_space, p_name, t, settled, l_hold, l_ends, v_yes);
-    IF v_yes THEN
+    -- Without the row's lock it may have become another kind since that was read.
+    IF v_yes AND (settled OR EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = l_kind)) THEN
       SET refused = 'kind';
+      LEAVE refusing;
+    END IF;
+    IF v_yes THEN
       LEAVE refusing;
     END IF;
   END IF;

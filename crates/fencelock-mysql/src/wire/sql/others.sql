@@ -19,6 +19,7 @@ BEGIN
     FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
       JOIN fencelock_lock l ON l.space = q.space AND l.name = q.name
     WHERE q.space = p_space AND q.name = p_name AND c.ends > t AND c.ends < t + 10000000 ORDER BY q.ticket;
+  CALL fencelock_bearers(p_space, p_name, t);
 END
 //
 -- Names that are held or waited for, from one on, before another one (NULL: to the end).
@@ -33,7 +34,8 @@ BEGIN
       AND (l.hold IS NOT NULL AND l.ends > t
         OR EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = l.space AND h.name = l.name AND h.ends > t)
         OR EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-          WHERE q.space = l.space AND q.name = l.name AND c.ends > t AND c.ends < t + 10000000))
+          WHERE q.space = l.space AND q.name = l.name AND c.ends > t AND c.ends < t + 10000000)
+        OR l.kind = 'session' AND IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) IS NOT NULL)
     ORDER BY l.name LIMIT p_limit;
 END
 //
@@ -64,7 +66,7 @@ resizing: BEGIN
   DECLARE l_found, v_lives BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
-  DECLARE l_size, l_ttl, l_ends, t BIGINT;
+  DECLARE l_size, l_fence, l_ttl, l_ends, t BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     ROLLBACK;
@@ -76,14 +78,10 @@ resizing: BEGIN
     SELECT 'past' AS code, t AS now;
     LEAVE resizing;
   END IF;
-  IF EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) THEN
-    CALL fencelock_begin();
-  ELSE
+  IF NOT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) THEN
     CALL fencelock_create(p_space, p_name);
   END IF;
-  SELECT TRUE, l.kind, l.size, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_hold, l_ttl, l_ends
-    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
-  SET t = {now};
+  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found OR t > p_not_after THEN
     COMMIT;
     SELECT IF(l_found, 'past', 'locked') AS code, t AS now;
@@ -103,9 +101,10 @@ resizing: BEGIN
     SELECT 'size' AS code, t AS now, l_size AS size;
     LEAVE resizing;
   END IF;
-  UPDATE fencelock_lock SET kind = 'semaphore', size = p_to, hold = NULL WHERE space = p_space AND name = p_name;
-  -- Who wants more than there is has no place any more.
-  DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND take > p_to;
+  -- As if it had been used now: it is kept for as long as what is used.
+  UPDATE fencelock_lock SET kind = 'semaphore', size = p_to, fence = GREATEST(fence, t), hold = NULL WHERE space = p_space AND name = p_name;
+  -- Who wants more than there is, or wanted something else, has no place any more.
+  DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND (take > p_to OR claim <> 'p');
   COMMIT;
   SELECT 'done' AS code, t AS now;
 END
@@ -122,7 +121,8 @@ loading: BEGIN
   SELECT l.kind, l.hold, l.ends INTO l_kind, l_hold, l_ends FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
   IF l_kind <> 'cell' THEN
     CALL fencelock_lives(p_space, p_name, t, FALSE, l_hold, l_ends, v_lives);
-    IF v_lives THEN
+    -- It may have become a cell since that was read.
+    IF v_lives AND EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = l_kind) THEN
       SELECT 'kind' AS code, l_kind AS kind;
       LEAVE loading;
     END IF;
@@ -144,21 +144,17 @@ swapping: BEGIN
   DECLARE l_found, v_lives BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
-  DECLARE l_fence, l_ttl, l_ends, t, v_version BIGINT;
+  DECLARE l_size, l_fence, l_ttl, l_ends, t, v_version BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     ROLLBACK;
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  IF EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) THEN
-    CALL fencelock_begin();
-  ELSE
+  IF NOT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) THEN
     CALL fencelock_create(p_space, p_name);
   END IF;
-  SELECT TRUE, l.kind, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_fence, l_hold, l_ttl, l_ends
-    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
-  SET t = {now};
+  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     SELECT 'locked' AS code;
@@ -185,6 +181,9 @@ swapping: BEGIN
     CALL fencelock_value(p_space, p_name);
     LEAVE swapping;
   END IF;
+  IF l_kind <> 'cell' THEN
+    DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name;
+  END IF;
   SET v_version = GREATEST(l_fence + 1, t);
   UPDATE fencelock_lock SET kind = 'cell', size = NULL, fence = v_version, hold = NULL WHERE space = p_space AND name = p_name;
   INSERT INTO fencelock_cell (space, name, version, value) VALUES (p_space, p_name, v_version, p_value)
@@ -207,7 +206,7 @@ cleaning: BEGIN
   DECLARE v_over, v_mine BOOLEAN DEFAULT FALSE;
   DECLARE dead_waiters CURSOR FOR
     SELECT q.space, q.name, q.ticket FROM fencelock_waiter q
-      WHERE NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = q.client AND c.ends > t - 10000000) LIMIT 1000;
+      WHERE NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = q.client AND c.ends > t - 30000000) LIMIT 1000;
   DECLARE dead_clients CURSOR FOR SELECT c.client FROM fencelock_client c WHERE c.ends < t - 60000000 LIMIT 1000;
   DECLARE old_holders CURSOR FOR SELECT h.space, h.name, h.hold FROM fencelock_holder h WHERE h.ends < t - 60000000 LIMIT 1000;
   DECLARE idle CURSOR FOR
@@ -216,6 +215,7 @@ cleaning: BEGIN
         AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = l.space AND h.name = l.name)
         AND NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = l.space AND q.name = l.name)
         AND NOT EXISTS (SELECT 1 FROM fencelock_cell v WHERE v.space = l.space AND v.name = l.name AND v.value IS NOT NULL)
+        AND NOT (l.kind <=> 'session' AND (l.until > t AND l.since <= t OR IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) IS NOT NULL))
       LIMIT 200;
   DECLARE CONTINUE HANDLER FOR NOT FOUND SET v_over = TRUE;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
@@ -243,7 +243,7 @@ cleaning: BEGIN
     -- Its client may have come to life again.
     SELECT TRUE INTO v_mine FROM fencelock_waiter q
       WHERE q.space = v_space AND q.name = v_name AND q.ticket = v_ticket
-        AND NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = q.client AND c.ends > t - 10000000)
+        AND NOT EXISTS (SELECT 1 FROM fencelock_client c WHERE c.client = q.client AND c.ends > t - 30000000)
       FOR UPDATE SKIP LOCKED;
     IF v_mine THEN
       DELETE FROM fencelock_waiter WHERE space = v_space AND name = v_name AND ticket = v_ticket;
@@ -316,6 +316,7 @@ cleaning: BEGIN
     UPDATE fencelock_meta SET floor = GREATEST(floor, v_top) WHERE one = 1;
   END IF;
   COMMIT;
+  CALL fencelock_forget_bearers(t);
   SELECT v_gone AS gone;
 END
 //

@@ -17,7 +17,7 @@ END
 CREATE PROCEDURE fencelock_acquire(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_wait BOOLEAN, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_who BLOB)
 SQL SECURITY INVOKER
 acquiring: BEGIN
-  DECLARE l_found BOOLEAN DEFAULT FALSE;
+  DECLARE l_found, v_skewed BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE l_size, l_fence, l_ttl, l_ends, t, v_ticket, v_number BIGINT;
@@ -28,9 +28,10 @@ acquiring: BEGIN
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  SET t = {now};
   SELECT TRUE, l.kind, l.size, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_hold, l_ttl, l_ends
     FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
+  -- It may have waited for the table.
+  SET t = {now};
   IF NOT l_found THEN
     IF t > p_not_after THEN
       SELECT 'past' AS code, t AS now;
@@ -39,7 +40,10 @@ acquiring: BEGIN
     CALL fencelock_create(p_space, p_name);
   ELSE
     -- A try that fails writes nothing and locks nothing.
-    IF NOT p_wait AND NOT (l_hold <=> p_hold) AND (l_hold IS NULL OR l_ends <= t + l_ttl)
+    IF NOT p_wait THEN
+      CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
+    END IF;
+    IF NOT p_wait AND NOT (l_hold <=> p_hold) AND NOT v_skewed
       AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold)
     THEN
       CALL fencelock_refusal(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, p_kind, p_claim, p_take, p_size,
@@ -49,12 +53,8 @@ acquiring: BEGIN
         LEAVE acquiring;
       END IF;
     END IF;
-    CALL fencelock_begin();
   END IF;
-  SET l_found = FALSE;
-  SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends
-    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
-  SET t = {now};
+  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     SELECT 'locked' AS code, t AS now;
@@ -76,6 +76,11 @@ acquiring: BEGIN
   SELECT q.ticket INTO v_ticket FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
   CALL fencelock_refusal(p_space, p_name, t, TRUE, l_kind, l_size, l_hold, l_ends, p_kind, p_claim, p_take, p_size,
     COALESCE(v_ticket, 9223372036854775807), v_code);
+  -- It becomes another kind, since nobody lives who wants it as what it was: who of those comes back begins anew.
+  IF l_kind <> p_kind AND (v_code IS NULL OR v_code = 'busy' AND p_wait) THEN
+    DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name;
+    SET v_ticket = NULL;
+  END IF;
   IF v_code IS NULL THEN
     IF v_ticket IS NOT NULL THEN
       DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND ticket = v_ticket;
@@ -117,31 +122,46 @@ END
 -- Looks again and again until this waiter's turn has come, or for so long (µs). In between is a fiftieth of the time for which the lock has
 -- been held, within these limits, for each who is not behind him. It locks nothing, and grants nothing: whoever asked may be gone (SAFETY
 -- A2). 'turn': ask for it.
-CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_pulse BIGINT, IN p_long BIGINT, IN p_least BIGINT, IN p_most BIGINT)
+CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_pulse BIGINT, IN p_long BIGINT, IN p_least BIGINT, IN p_most BIGINT, IN p_bell BOOLEAN)
 SQL SECURITY INVOKER
 watching: BEGIN
-  DECLARE v_fits BOOLEAN DEFAULT FALSE;
+  DECLARE v_fits, v_skewed BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE w_claim VARBINARY(1);
-  DECLARE l_size, l_ends, l_since, t, v_began, v_ahead, v_pause, w_ticket, w_take BIGINT;
+  DECLARE l_size, l_ttl, l_ends, l_since, t, v_began, v_ahead, v_pause, v_long, w_ticket, w_take BIGINT;
+  DECLARE v_hold BINARY(16);
+  DECLARE v_bell VARBINARY(64);
   CALL fencelock_ready();
   SET v_began = {now};
+  -- It is had once, however often it is asked for.
+  IF p_bell AND NOT (IS_USED_LOCK(CONCAT('fencelock:', HEX(p_hold))) <=> CONNECTION_ID()) THEN
+    DO GET_LOCK(CONCAT('fencelock:', HEX(p_hold)), 0);
+  END IF;
   CALL fencelock_beat(p_client, p_pulse, v_began);
   SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
     FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
   again: LOOP
     SET t = {now}, l_hold = NULL;
-    SELECT l.kind, l.size, l.hold, l.ends, l.since INTO l_kind, l_size, l_hold, l_ends, l_since
+    SELECT l.kind, l.size, l.hold, l.ttl, l.ends, l.since INTO l_kind, l_size, l_hold, l_ttl, l_ends, l_since
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
+    CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
+    IF v_skewed THEN
+      SELECT 'turn' AS code, t AS now;
+      LEAVE watching;
+    END IF;
+    -- Granted in another call, or sent away: its number in the queue may be somebody else's now.
+    IF NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name) THEN
+      SELECT 'turn' AS code, t AS now;
+      LEAVE watching;
+    END IF;
     IF l_hold IS NULL OR l_ends <= t THEN
       SET l_since = v_began;
-      SET v_fits = w_ticket IS NULL
-        OR NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket = w_ticket);
-      IF NOT v_fits THEN
-        CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
-      END IF;
-      IF v_fits THEN
+      CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
+      -- The one in front may have been granted it in between: then nobody is in front, and it is not free.
+      IF v_fits AND NOT EXISTS (SELECT 1 FROM fencelock_lock l
+        WHERE l.space = p_space AND l.name = p_name AND l.hold IS NOT NULL AND l.hold <> p_hold AND l.ends > t)
+      THEN
         SELECT 'turn' AS code, t AS now;
         LEAVE watching;
       END IF;
@@ -149,19 +169,51 @@ watching: BEGIN
     IF t NOT BETWEEN v_began AND v_began + p_long THEN
       LEAVE again;
     END IF;
-    SELECT COUNT(*) INTO v_ahead FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket < w_ticket;
+    -- Those of the dead are passed, and nobody sleeps longer for them.
+    SELECT COUNT(*) INTO v_ahead FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+      WHERE q.space = p_space AND q.name = p_name AND q.ticket < w_ticket AND c.ends > t AND c.ends < t + 10000000
+        AND (c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse);
     SET v_pause = LEAST(GREATEST((t - l_since) DIV 50, p_least), p_most);
-    DO SLEEP(v_pause * (1 + v_ahead) / 1000000);
+    SET v_long = LEAST(8 * v_pause, v_began + p_long - t);
+    SET v_pause = LEAST(v_pause * (1 + v_ahead), v_began + p_long - t), v_hold = NULL, v_bell = NULL;
+    IF p_bell THEN
+      -- Of whoever is next in front; else of who has it.
+      SELECT q.hold INTO v_hold FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+        WHERE q.space = p_space AND q.name = p_name AND q.ticket < w_ticket AND c.ends > t AND c.ends < t + 10000000
+        ORDER BY q.ticket DESC LIMIT 1;
+      IF v_hold IS NULL AND l_hold IS NULL THEN
+        SELECT h.hold INTO v_hold FROM fencelock_holder h
+          WHERE h.space = p_space AND h.name = p_name AND h.ends > t ORDER BY h.ends LIMIT 1;
+      END IF;
+      SET v_bell = CONCAT('fencelock:', HEX(COALESCE(v_hold, l_hold)));
+    END IF;
+    -- Nobody has it; or this very session does, which would have it at once.
+    IF v_bell IS NULL OR COALESCE(IS_USED_LOCK(v_bell), CONNECTION_ID()) = CONNECTION_ID() THEN
+      DO SLEEP(v_pause / 1000000);
+      ITERATE again;
+    END IF;
+    -- Those who want a lock alone need look only now and then, in case that a ring is lost, and when its lease ends.
+    IF l_kind <> 'mutex' THEN
+      SET v_long = v_pause;
+    ELSEIF l_ends > t THEN
+      SET v_long = LEAST(v_long, l_ends - t + 1000);
+    END IF;
+    IF GET_LOCK(v_bell, v_long / 1000000) THEN
+      DO RELEASE_LOCK(v_bell);
+    ELSEIF {now} < t + v_long DIV 2 THEN
+      -- It counts whole seconds.
+      DO SLEEP(v_pause / 1000000);
+    END IF;
   END LOOP;
   CALL fencelock_tell('queued', p_space, p_name, t, COALESCE(w_ticket, 0));
 END
 //
 -- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and while it has to wait it locks nothing and writes nothing but
--- that its client lives.
-CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_client BINARY(16), IN p_pulse BIGINT)
+-- that its client lives. `told`: a watch has just seen that it has come.
+CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_told BOOLEAN)
 SQL SECURITY INVOKER
 looking: BEGIN
-  DECLARE l_found, v_fits BOOLEAN DEFAULT FALSE;
+  DECLARE l_found, v_fits, v_skewed BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE w_claim VARBINARY(1);
   DECLARE w_who BLOB;
@@ -173,24 +225,24 @@ looking: BEGIN
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  SET t = {now};
-  SELECT TRUE, l.kind, l.size, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_hold, l_ttl, l_ends
-    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
-  SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
-    FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
-  IF w_ticket IS NOT NULL AND (l_hold IS NULL OR l_ends <= t + l_ttl) THEN
-    CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
-    IF NOT v_fits THEN
-      CALL fencelock_beat(p_client, p_pulse, t);
-      CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
-      LEAVE looking;
+  IF NOT p_told THEN
+    SELECT TRUE, l.kind, l.size, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_hold, l_ttl, l_ends
+      FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
+    -- It may have waited for the table.
+    SET t = {now};
+    SELECT q.ticket, q.claim, q.take INTO w_ticket, w_claim, w_take
+      FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
+    CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
+    IF w_ticket IS NOT NULL AND NOT v_skewed THEN
+      CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
+      IF NOT v_fits THEN
+        CALL fencelock_beat(p_client, p_pulse, t);
+        CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
+        LEAVE looking;
+      END IF;
     END IF;
   END IF;
-  CALL fencelock_begin();
-  SET l_found = FALSE;
-  SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends
-    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
-  SET t = {now};
+  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     CALL fencelock_missed('gone', p_space, p_name, t);
@@ -238,17 +290,14 @@ leaving: BEGIN
   DECLARE l_found, v_had BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold, v_hold BINARY(16);
-  DECLARE l_fence, l_ttl, l_ends, t BIGINT;
+  DECLARE l_size, l_fence, l_ttl, l_ends, t BIGINT;
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
     ROLLBACK;
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  CALL fencelock_begin();
-  SELECT TRUE, l.kind, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_fence, l_hold, l_ttl, l_ends
-    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
-  SET t = {now};
+  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     CALL fencelock_missed('gone', p_space, p_name, t);
@@ -278,6 +327,8 @@ leaving: BEGIN
     END IF;
   END IF;
   COMMIT;
+  -- Its doorbell, if this session has it.
+  DO RELEASE_LOCK(CONCAT('fencelock:', HEX(p_hold)));
   IF v_had THEN
     SELECT 'done' AS code, t AS now;
   ELSE
@@ -293,6 +344,36 @@ BEGIN
   IF v_ticket IS NOT NULL THEN
     DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND ticket = v_ticket;
   END IF;
+END
+//
+-- A place in the queue that nobody waits in any more. A hold it leaves alone: whoever says so may have been granted it meanwhile. One that
+-- is gone keeps the lock's row from nobody: it is looked for first.
+CREATE PROCEDURE fencelock_quit(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16)) SQL SECURITY INVOKER
+BEGIN
+  DECLARE l_found BOOLEAN DEFAULT FALSE;
+  DECLARE EXIT HANDLER FOR SQLEXCEPTION
+  BEGIN
+    ROLLBACK;
+    RESIGNAL;
+  END;
+  CALL fencelock_ready();
+  IF NOT EXISTS (SELECT * FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name) THEN
+    SET l_found = TRUE;
+  ELSE
+    CALL fencelock_begin();
+    SELECT TRUE INTO l_found FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
+    IF l_found THEN
+      CALL fencelock_forget(p_space, p_name, p_hold);
+    END IF;
+    COMMIT;
+  END IF;
+  SELECT IF(l_found, 'done', 'locked') AS code;
+END
+//
+-- What this client waits for, by what is written here.
+CREATE PROCEDURE fencelock_places(IN p_space VARBINARY(512), IN p_client BINARY(16)) SQL SECURITY INVOKER
+BEGIN
+  SELECT q.name, q.hold FROM fencelock_waiter q WHERE q.client = p_client AND q.space = p_space;
 END
 //
 -- Of many holds: each is the length of its name (2 bytes), its name, its id (16), its token and its ttl (8 each). One letter for each: e
@@ -313,7 +394,7 @@ BEGIN
   END;
   CALL fencelock_ready();
   CALL fencelock_begin();
-  WHILE v_at < LENGTH(p_all) DO
+  renewing: WHILE v_at < LENGTH(p_all) DO
     SET v_length = CONV(HEX(SUBSTRING(p_all, v_at, 2)), 16, 10);
     SET v_name = SUBSTRING(p_all, v_at + 2, v_length);
     SET v_hold = SUBSTRING(p_all, v_at + 2 + v_length, 16);
@@ -331,16 +412,19 @@ BEGIN
       SET t = {now};
       IF NOT l_found THEN
         SET answers = CONCAT(answers, 'u');
+        ITERATE renewing;
       ELSEIF l_hold = v_hold AND l_fence = v_token AND l_ends > t THEN
         UPDATE fencelock_lock SET ttl = GREATEST(ttl, v_ttl), ends = GREATEST(LEAST(ends, t + GREATEST(ttl, v_ttl)), t + v_ttl)
           WHERE space = p_space AND name = v_name;
         SET answers = CONCAT(answers, 'e');
-      ELSE
-        SET answers = CONCAT(answers, 'g');
+        ITERATE renewing;
       END IF;
-    ELSEIF NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) THEN
+      -- It is over; or it has become a reader's meanwhile, which is written elsewhere.
+    END IF;
+    IF NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) THEN
       SET answers = CONCAT(answers, 'g');
     ELSE
+      SET l_found = FALSE;
       SELECT TRUE, h.token, h.ends INTO l_found, l_fence, l_ends
         FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold FOR UPDATE SKIP LOCKED;
       SET t = {now};
@@ -376,11 +460,7 @@ passing: BEGIN
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  CALL fencelock_begin();
-  SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends, l.since, l.who
-    INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, l_since, l_who
-    FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
-  SET t = {now};
+  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     CALL fencelock_missed('busy', p_space, p_name, t);
@@ -401,6 +481,7 @@ passing: BEGIN
     END IF;
   END IF;
   IF l_hold = p_old AND l_fence = p_token AND l_ends > t THEN
+    SELECT l.since, l.who INTO l_since, l_who FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
     SET h_found = TRUE, h_claim = IF(l_kind = 'rw_lock', 'w', 'm'), h_take = 1, h_ttl = l_ttl, h_ends = l_ends, h_since = l_since,
       h_who = l_who;
   ELSEIF l_kind IN ('rw_lock', 'semaphore') THEN

@@ -4,7 +4,10 @@ CREATE TABLE IF NOT EXISTS fencelock_meta (
   one TINYINT NOT NULL PRIMARY KEY,
   version INT NOT NULL,
   store BINARY(16) NOT NULL,
-  floor BIGINT NOT NULL DEFAULT 0
+  floor BIGINT NOT NULL DEFAULT 0,
+  -- Of what comes to it for locks that are shared with ShedLock, if that is there: which version, and by which collation it compares.
+  shed INT,
+  sort VARBINARY(64)
 ) ENGINE=InnoDB
 //
 CREATE TABLE IF NOT EXISTS fencelock_lock (
@@ -18,6 +21,11 @@ CREATE TABLE IF NOT EXISTS fencelock_lock (
   ends BIGINT,
   since BIGINT,
   who BLOB,
+  -- Of a session's hold (its kind is 'session', and `ends` is 0): its named lock, who has that, and until when it is free for nobody else.
+  named VARBINARY(64),
+  bearer BINARY(16),
+  pid BIGINT,
+  until BIGINT,
   PRIMARY KEY (space, name)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
 //
@@ -48,8 +56,29 @@ CREATE TABLE IF NOT EXISTS fencelock_waiter (
   since BIGINT NOT NULL,
   who BLOB NOT NULL,
   PRIMARY KEY (space, name, ticket),
-  KEY fencelock_waiter_hold (hold)
+  KEY fencelock_waiter_hold (hold),
+  KEY fencelock_waiter_client (client)
 ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+//
+-- A session that waits: it waits for one lock.
+CREATE TABLE IF NOT EXISTS fencelock_bearer (
+  bearer BINARY(16) NOT NULL PRIMARY KEY,
+  pid BIGINT NOT NULL,
+  space VARBINARY(512) NOT NULL,
+  name VARBINARY(512) NOT NULL,
+  hold BINARY(16) NOT NULL,
+  since BIGINT NOT NULL,
+  who BLOB NOT NULL,
+  KEY fencelock_bearer_name (space, name)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC
+//
+-- What a session is asked to let go.
+CREATE TABLE IF NOT EXISTS fencelock_asked (
+  bearer BINARY(16) NOT NULL,
+  hold BINARY(16) NOT NULL,
+  since BIGINT NOT NULL,
+  PRIMARY KEY (bearer, hold)
+) ENGINE=InnoDB
 //
 CREATE TABLE IF NOT EXISTS fencelock_client (
   client BINARY(16) NOT NULL PRIMARY KEY,

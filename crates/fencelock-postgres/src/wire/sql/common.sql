@@ -1,6 +1,8 @@
--- What the functions have in common.
+-- What the functions have in common. One of SQL is planned with each call, unless the server makes it a part of the caller's expression: it
+-- does where there is no query in it, and nothing that changes more easily than the function says (a timestamptz is STABLE at best). The
+-- others are of plpgsql, which keeps its plans.
 
-CREATE FUNCTION {s}.fencelock_us(timestamptz) RETURNS bigint LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
+CREATE FUNCTION {s}.fencelock_us(timestamptz) RETURNS bigint LANGUAGE sql STABLE STRICT PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM $1) * 1000000)::bigint $$;
 
 CREATE FUNCTION {s}.fencelock_span(bigint) RETURNS interval LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
@@ -12,28 +14,37 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE
 AS $$ SELECT CASE claim WHEN 'r' THEN true WHEN 'p' THEN held + take <= size ELSE held = 0 END $$;
 
 -- A client that said so lately lives. Where the clock was set back it has to say it again.
-CREATE FUNCTION {s}.fencelock_hears(until timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION {s}.fencelock_hears(until timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT until > t AND until < t + interval '10 seconds' $$;
 
 -- And where the server's process for its ears is known, it is there: a client that is killed is dead at once. (Behind a pooler that
 -- process is another one's too, and lives on.)
-CREATE FUNCTION {s}.fencelock_alive(until timestamptz, pid integer, t timestamptz) RETURNS boolean LANGUAGE sql
-AS $$ SELECT {s}.fencelock_hears(until, t) AND (pid IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(pid))) $$;
+CREATE FUNCTION {s}.fencelock_alive(until timestamptz, pid integer, t timestamptz) RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  RETURN {s}.fencelock_hears(until, t) AND (pid IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(pid)));
+END
+$f$;
 
--- Nothing is promised to a holder that is not on the disk, whatever the role's own setting says.
+-- Nothing is promised to a holder that is not on the disk, whatever the role's own setting says; and a wait for the standbys that somebody
+-- cancels is told by a warning.
 CREATE FUNCTION {s}.fencelock_durably() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   IF current_setting('synchronous_commit') = 'off' THEN
     PERFORM set_config('synchronous_commit', 'on', true);
   END IF;
+  IF current_setting('client_min_messages') = 'error' THEN
+    PERFORM set_config('client_min_messages', 'warning', true);
+  END IF;
 END
 $f$;
 
 -- The clock was set back, and something ends later than its lease is long: whoever looks without the lock's row knows nothing by it.
-CREATE FUNCTION {s}.fencelock_is_skewed(l {s}.fencelock_lock, t timestamptz) RETURNS boolean LANGUAGE sql AS $f$
-  SELECT l.hold IS NOT NULL AND l.until > t + {s}.fencelock_span(l.ttl)
+CREATE FUNCTION {s}.fencelock_is_skewed(l {s}.fencelock_lock, t timestamptz) RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  RETURN l.hold IS NOT NULL AND l.until > t + {s}.fencelock_span(l.ttl)
     OR l.kind IN ('rw_lock', 'semaphore') AND EXISTS (SELECT FROM {s}.fencelock_holder h
-      WHERE h.space = l.space AND h.name = l.name AND h.until > t + {s}.fencelock_span(h.ttl))
+      WHERE h.space = l.space AND h.name = l.name AND h.until > t + {s}.fencelock_span(h.ttl));
+END
 $f$;
 
 -- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was
@@ -98,13 +109,15 @@ END
 $f$;
 
 -- Somebody has it or wants it as what it is, so it cannot become anything else (SAFETY K1).
-CREATE FUNCTION {s}.fencelock_lives(l {s}.fencelock_lock, t timestamptz, settled boolean) RETURNS boolean LANGUAGE sql AS $f$
-  SELECT l.hold IS NOT NULL AND l.until > t
+CREATE FUNCTION {s}.fencelock_lives(l {s}.fencelock_lock, t timestamptz, settled boolean) RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  RETURN l.hold IS NOT NULL AND l.until > t
     OR l.key IS NOT NULL AND {s}.fencelock_borne(l)
     OR EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name AND (settled OR h.until > t))
     OR EXISTS (SELECT FROM {s}.fencelock_waiter q JOIN {s}.fencelock_client c ON c.client = q.client
       WHERE q.space = l.space AND q.name = l.name AND {s}.fencelock_hears(c.until, t))
-    OR EXISTS (SELECT FROM {s}.fencelock_cell v WHERE v.space = l.space AND v.name = l.name AND v.value IS NOT NULL)
+    OR EXISTS (SELECT FROM {s}.fencelock_cell v WHERE v.space = l.space AND v.name = l.name AND v.value IS NOT NULL);
+END
 $f$;
 
 -- Adds somebody who is in the way, how many wait before this ticket, and how long until something ends by itself.

@@ -117,8 +117,8 @@ BEGIN
   -- As if it had been used now: a size is kept for as long as what was used.
   UPDATE {s}.fencelock_lock o SET kind = l.kind, size = l.size, hold = NULL, key = NULL, fence = greatest(o.fence, r.now)
     WHERE o.space = p_space AND o.name = p_name;
-  -- Who wants more than there is has no place any more, and is told to look.
-  FOR w IN DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.take > p_to
+  -- Who wants more than there is, or wanted something else, has no place any more, and is told to look.
+  FOR w IN DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND (q.take > p_to OR q.claim <> 'p')
     RETURNING q.client, q.hold
   LOOP
     PERFORM {s}.fencelock_word(w.client, p_space, p_name, w.hold);
@@ -171,6 +171,8 @@ BEGIN
   SELECT 'done', w.version INTO v.code, v.version FROM {s}.fencelock_write w
     WHERE w.space = p_space AND w.name = p_name AND w.nonce = p_nonce;
   IF FOUND THEN
+    -- A repeat waits for the disk and the standbys, too: its row lock is written there.
+    PERFORM {s}.fencelock_durably();
     RETURN v;
   END IF;
   l := {s}.fencelock_settle(l, t);
@@ -189,6 +191,9 @@ BEGIN
   v.code := 'done';
   v.version := greatest(l.fence + 1, {s}.fencelock_us(t));
   v.value := NULL;
+  IF l.kind <> 'cell' THEN
+    DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name;
+  END IF;
   UPDATE {s}.fencelock_lock o SET kind = 'cell', size = NULL, fence = v.version, hold = NULL, key = NULL
     WHERE o.space = p_space AND o.name = p_name;
   INSERT INTO {s}.fencelock_cell VALUES (p_space, p_name, v.version, p_value)
@@ -201,14 +206,28 @@ BEGIN
 END
 $f$;
 
+-- Nobody has it, waits for it, or has used it for so long.
+CREATE FUNCTION {s}.fencelock_is_idle(l {s}.fencelock_lock, t timestamptz, p_retention bigint) RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  RETURN l.fence < {s}.fencelock_us(t) - p_retention
+    AND (l.hold IS NULL OR l.until IS NULL OR l.until < t - {s}.fencelock_span(p_retention))
+    AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = l.space AND h.name = l.name)
+    AND NOT EXISTS (SELECT FROM {s}.fencelock_waiter q WHERE q.space = l.space AND q.name = l.name)
+    AND NOT (l.key IS NOT NULL AND {s}.fencelock_borne(l))
+    AND NOT EXISTS (SELECT FROM {s}.fencelock_cell v WHERE v.space = l.space AND v.name = l.name AND v.value IS NOT NULL);
+END
+$f$;
+
 -- What nobody has used for so long goes, and what the dead have left. Tokens go on above those that are forgotten (SAFETY T1). One at a
 -- time, for all who share the tables; nobody waits for it.
 CREATE FUNCTION {s}.fencelock_clean(p_retention bigint) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   t timestamptz := clock_timestamp();
+  idle tid[];
   gone bigint;
   top bigint;
 BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
   IF NOT pg_try_advisory_xact_lock(7378697629484716395) THEN
     RETURN 0;
   END IF;
@@ -223,20 +242,18 @@ BEGIN
   DELETE FROM {s}.fencelock_bearer b WHERE b.ctid = ANY (ARRAY(
     SELECT o.ctid FROM {s}.fencelock_bearer o WHERE o.since < t - interval '1 minute' AND NOT EXISTS (SELECT FROM pg_stat_get_activity(o.pid))
       LIMIT 1000 FOR UPDATE SKIP LOCKED));
-  WITH idle AS (
-    SELECT o.ctid, o.space, o.name FROM {s}.fencelock_lock o
-      WHERE o.fence < {s}.fencelock_us(t) - p_retention AND (o.hold IS NULL OR o.until IS NULL OR o.until < t - {s}.fencelock_span(p_retention))
-        AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = o.space AND h.name = o.name)
-        AND NOT EXISTS (SELECT FROM {s}.fencelock_waiter q WHERE q.space = o.space AND q.name = o.name)
-        AND NOT (o.key IS NOT NULL AND {s}.fencelock_borne(o))
-        AND NOT EXISTS (SELECT FROM {s}.fencelock_cell v WHERE v.space = o.space AND v.name = o.name AND v.value IS NOT NULL)
-      LIMIT 1000 FOR UPDATE SKIP LOCKED
+  -- Looked for first, however long that takes: a row that is kept meanwhile would be Busy to whoever tries.
+  idle := ARRAY(SELECT o.ctid FROM {s}.fencelock_lock o
+    WHERE o.fence < {s}.fencelock_us(t) - p_retention AND {s}.fencelock_is_idle(o, t, p_retention) LIMIT 100);
+  idle := ARRAY(SELECT o.ctid FROM {s}.fencelock_lock o WHERE o.ctid = ANY (idle) FOR UPDATE SKIP LOCKED);
+  -- *Invariant:* what is said of them by other tables is read when they are locked, and not before: somebody may have come to wait.
+  WITH deleted AS (
+    DELETE FROM {s}.fencelock_lock o WHERE o.ctid = ANY (idle) AND {s}.fencelock_is_idle(o, t, p_retention)
+      RETURNING o.space, o.name, o.fence
   ), cells AS (
-    DELETE FROM {s}.fencelock_cell v USING idle WHERE v.space = idle.space AND v.name = idle.name
+    DELETE FROM {s}.fencelock_cell v USING deleted d WHERE v.space = d.space AND v.name = d.name
   ), writes AS (
-    DELETE FROM {s}.fencelock_write w USING idle WHERE w.space = idle.space AND w.name = idle.name
-  ), deleted AS (
-    DELETE FROM {s}.fencelock_lock o USING idle WHERE o.ctid = idle.ctid RETURNING o.fence
+    DELETE FROM {s}.fencelock_write w USING deleted d WHERE w.space = d.space AND w.name = d.name
   )
   SELECT count(*), max(d.fence) INTO gone, top FROM deleted d;
   IF gone > 0 THEN

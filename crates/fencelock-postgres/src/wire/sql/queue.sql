@@ -74,6 +74,10 @@ BEGIN
     RETURN r;
   END IF;
   r := {s}.fencelock_refusal(l, t, true, p_hold, p_kind, p_claim, p_take, p_size);
+  -- It becomes another kind, since nobody lives who wants it as what it was: who of those comes back begins anew.
+  IF l.kind <> p_kind AND (r.code IS NULL OR r.code = 'busy' AND p_wait) THEN
+    DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name;
+  END IF;
   IF r.code IS NULL THEN
     DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
     RETURN {s}.fencelock_give(l, t, p_hold, p_kind, p_claim, p_take, p_size, p_ttl, p_floor, p_who);
@@ -201,6 +205,26 @@ BEGIN
 END
 $f$;
 
+-- Attempts that nobody makes any more: the hold of each ends, or its place. One letter for each: d it is done, l somebody keeps a row of it.
+CREATE FUNCTION {s}.fencelock_withdraw(p_space text, p_names text[], p_holds uuid[]) RETURNS text LANGUAGE plpgsql AS $f$
+DECLARE
+  was text := current_setting('synchronous_commit');
+  r {s}.fencelock_reply;
+  had boolean := false;
+  answers text := '';
+BEGIN
+  FOR i IN 1 .. coalesce(array_length(p_names, 1), 0) LOOP
+    r := {s}.fencelock_release(p_space, p_names[i], p_holds[i], NULL);
+    had := had OR r.code = 'done';
+    answers := answers || CASE r.code WHEN 'locked' THEN 'l' ELSE 'd' END;
+  END LOOP;
+  IF had THEN
+    PERFORM set_config('synchronous_commit', was, true);
+  END IF;
+  RETURN answers;
+END
+$f$;
+
 -- One letter for each: e extended, g gone, u nothing is known. What is over is not revived.
 CREATE FUNCTION {s}.fencelock_renew(p_space text, p_names text[], p_holds uuid[], p_tokens bigint[], p_ttls bigint[]) RETURNS text
 LANGUAGE plpgsql AS $f$
@@ -254,7 +278,8 @@ BEGIN
 END
 $f$;
 
--- A place in the queue that nobody waits in any more. A hold it leaves alone: whoever says so may have been granted it meanwhile.
+-- A place in the queue that nobody waits in any more. A hold it leaves alone: whoever says so may have been granted it meanwhile. One that
+-- is gone keeps the lock's row from nobody: it is looked for first.
 CREATE FUNCTION {s}.fencelock_quit(p_space text, p_name text, p_hold uuid) RETURNS {s}.fencelock_reply
 LANGUAGE plpgsql AS $f$
 DECLARE
@@ -262,6 +287,10 @@ DECLARE
   r {s}.fencelock_reply;
   t timestamptz;
 BEGIN
+  IF NOT EXISTS (SELECT FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold) THEN
+    r.code := 'done';
+    RETURN r;
+  END IF;
   SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
   r.code := CASE WHEN FOUND THEN 'done' ELSE 'locked' END;
   IF FOUND THEN

@@ -4,7 +4,9 @@ CREATE TABLE {s}.fencelock_meta (
   one boolean PRIMARY KEY DEFAULT true CHECK (one),
   version integer NOT NULL,
   store uuid NOT NULL,
-  floor bigint NOT NULL DEFAULT 0
+  floor bigint NOT NULL DEFAULT 0,
+  -- Of what comes to it for locks that are shared with ShedLock, if that is there.
+  shed integer
 );
 CREATE TABLE {s}.fencelock_lock (
   space text COLLATE "C" NOT NULL,

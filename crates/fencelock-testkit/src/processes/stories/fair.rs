@@ -1,7 +1,7 @@
 //! Planted to see them go red: the second of the queue served before the first (and 68 grants to 1, at the bar alone); no hand-over
 //! (3.3 s, at the bar alone).
 use crate::processes::Scene;
-use crate::processes::{bar, full, now, tenth};
+use crate::processes::{bar, full, now};
 use std::time::Duration;
 
 pub fn starvation<S: Scene>() {
@@ -36,7 +36,7 @@ pub fn starvation<S: Scene>() {
 /// Without faults the order of the grants is that of the queue, exactly, whatever the clocks of those who wait show.
 pub fn order<S: Scene>() {
     let (scene, ttl) = (S::with_wrong_clocks(), Duration::from_secs(30));
-    let (rounds, waiters) = (tenth(50), 8);
+    let (rounds, waiters) = (S::rounds(50), 8);
     for round in 0..rounds {
         let name = format!("x{round}");
         let mut holder = scene.hold(round, &name, ttl);

@@ -7,6 +7,7 @@ mod cuts;
 mod failover;
 mod fair;
 mod pause;
+mod sessions;
 mod spans;
 
 pub use cancel::cancels;
@@ -15,4 +16,5 @@ pub use cuts::wake_ups;
 pub use failover::{Cluster, leaders_killed};
 pub use fair::{order, starvation};
 pub use pause::{head_waiter as stopped_head_waiter, holder as stopped_holder};
-pub use spans::{downgrades, exclusion, permits, readers_and_writers, weights};
+pub use sessions::{killed as killed_session, stopped as stopped_session};
+pub use spans::{downgrades, exclusion, increments, permits, readers_and_writers, weights};

@@ -1,0 +1,91 @@
+//! What the program has to show over every server, beside those who work on it by other means.
+
+#![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and fails where it unwraps")]
+
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+pub(crate) fn fencelock(url: &str, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_fencelock"));
+    command.args(words).env("FENCELOCK_URL", url).stdin(Stdio::null());
+    command
+}
+pub(crate) fn said(out: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr))
+}
+/// Its exit code, and what it says.
+pub(crate) fn done(url: &str, words: &[&str]) -> (Option<i32>, String) {
+    let out = fencelock(url, words).output().unwrap();
+    (out.status.code(), said(&out))
+}
+pub(crate) fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "{what}");
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+/// Of `job`, as JSON.
+pub(crate) fn status(url: &str) -> String {
+    String::from_utf8_lossy(&fencelock(url, &["status", "job", "--json"]).output().unwrap().stdout).into_owned()
+}
+/// Has one wait for `job`.
+pub(crate) fn next(url: &str) -> Child {
+    let next = fencelock(url, &["run", "-w", "60s", "job", "--", "true"]).spawn().unwrap();
+    eventually("the next one waits", || status(url).contains("\"waiters\":[{"));
+    next
+}
+
+/// A run that somebody waits for is met by all that operators have, and in the end it is taken the lock. What whoever only tried was told.
+pub(crate) fn operators_meet_a_run<T>(url: &str, options: &[&str], next: impl FnOnce() -> T) -> (String, T) {
+    let mut job = fencelock(url, &[&["run"], options, &["job", "--", "sleep", "60"]].concat());
+    let mut job = job.stderr(Stdio::piped()).spawn().unwrap();
+    eventually("it runs", || status(url).contains("\"token\":"));
+    let next = next();
+    let (code, busy) = done(url, &["run", "-n", "job", "--", "true"]);
+    assert_eq!(code, Some(75), "{busy}");
+    let (code, kind) = done(url, &["run", "-s", "job", "--", "true"]);
+    assert_eq!(code, Some(78), "{kind}");
+    let (_, list) = done(url, &["list"]);
+    assert!(list.starts_with("job: held"), "{list}");
+    let text = status(url);
+    let (_, token) = text.split_once("\"token\":").unwrap();
+    let token: String = token.chars().take_while(char::is_ascii_digit).collect();
+    let (code, released) = done(url, &["release", "job", "--force", "--token", &token]);
+    assert_eq!(code, Some(0), "{released}");
+    assert_eq!(job.wait().unwrap().code(), Some(76));
+    (busy, next)
+}
+/// Nobody gives back what a killed process held: it ends by itself.
+pub(crate) fn a_killed_run_is_replaced(engine: &str, url: &str, ttl: &str) {
+    let mut job = fencelock(url, &["run", "--ttl", ttl, "job", "--", "sleep", "60"]).spawn().unwrap();
+    eventually("it runs", || status(url).contains("\"token\":"));
+    let next = next(url);
+    job.kill().unwrap();
+    job.wait().unwrap();
+    let began = Instant::now();
+    assert!(next.wait_with_output().unwrap().status.success());
+    let took = began.elapsed();
+    println!("MEASURED | {engine}: next grant after kill -9 with a ttl of {ttl} | {took:?} | reported | ok");
+}
+
+/// The job's own write is refused when a newer holder has written. `writes`: to `orders`, at a terminal that writes what is there now.
+pub(crate) fn a_job_writes_with_its_token(url: &str, ask: impl Fn(&str) -> String, writes: &str) {
+    ask("CREATE TABLE orders (id int, fence bigint); INSERT INTO orders VALUES (42, 0)");
+    let (_, said) = done(url, &["run", "job", "--", "sh", "-c", writes]);
+    let (token, _) = said.split_once('\n').unwrap();
+    assert_eq!(ask("SELECT fence FROM orders"), token);
+    // Nothing of it is left but the record of its tokens.
+    let record = format!("name = 'job' AND hold IS NULL AND fence = {token}");
+    let of = format!("SELECT (SELECT count(*) FROM fencelock_lock), count(*) FROM fencelock_lock WHERE {record}");
+    assert_eq!(ask(&of), "1\t1", "{}", ask("SELECT * FROM fencelock_lock"));
+}
+/// A mistake or two: each is told in a line, with the way out.
+pub(crate) fn what_cannot_be(other: &str, cases: &[(String, i32, &str)]) {
+    for (url, code, says) in cases {
+        let (found, told) = done(other, &["--url", url, "status", "x"]);
+        assert!(found == Some(*code) && told.contains(says), "{url}: {found:?} {told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}

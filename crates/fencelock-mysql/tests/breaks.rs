@@ -1,0 +1,50 @@
+//! A server that is killed, connections that are ended or not to be had, tables that are gone, odd names.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+#[path = "../../fencelock-testkit/stories/breaks.rs"]
+mod stories;
+use common::*;
+use fencelock_conformance::within;
+use fencelock_core::ErrorKind;
+use fencelock_mysql::{Config, MysqlEngine as Engine};
+use fencelock_testkit::{
+    MariaDb as Server,
+    processes::{bar, percentile, tenth},
+};
+use std::{
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+
+const NAME: &str = "MariaDB";
+/// Those who hold, and those who wait.
+const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
+                      + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
+const SESSIONS: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
+                        + (SELECT COUNT(*) FROM fencelock_bearer)";
+const FEW_CONNECTIONS: &[&str] = &["--max-connections=12"];
+
+/// What it said that it has it has when it was killed.
+fn durable() -> Server {
+    Server::with(&["--innodb-flush-log-at-trx-commit=2"])
+}
+fn terminal(server: &Server, sql: &str) -> Command {
+    server.client(sql)
+}
+/// Ends one of our connections, whichever; how many those were.
+fn kills(server: &Server) -> &'static str {
+    server.ask(
+        "DELIMITER //\nCREATE PROCEDURE kills() BEGIN DECLARE one BIGINT; \
+           DECLARE CONTINUE HANDLER FOR 1094 SET one = NULL; \
+           SELECT id INTO one FROM information_schema.processlist WHERE user = 'root' AND id <> CONNECTION_ID() \
+             ORDER BY RAND() LIMIT 1; \
+           IF one IS NOT NULL THEN KILL one; END IF; SELECT one IS NOT NULL; END//",
+    );
+    "CALL kills()"
+}

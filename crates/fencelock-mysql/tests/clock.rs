@@ -1,0 +1,57 @@
+//! A lease begins when it is granted, by the server's clock, whatever was waited for before; and a client that is stopped or gone, wherever
+//! it was, is in nobody's way for longer than its lease.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+#[path = "../../fencelock-testkit/stories/clock.rs"]
+mod stories;
+use common::*;
+use fencelock_conformance::{proxy::Trouble, within};
+use fencelock_core::Claim;
+use fencelock_testkit::{
+    MariaDb as Server,
+    processes::{bar, percentile, tenth},
+};
+use std::{
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+use tokio::task::{JoinSet, block_in_place};
+
+const NAME: &str = "MariaDB";
+/// How long a try may take while somebody keeps the row, and a grant after it goes.
+const TRIED: Duration = Duration::from_millis(1_100);
+const GRANTED: Duration = Duration::from_millis(1_100);
+const LOCK_TABLE: &str = "LOCK TABLES fencelock_lock WRITE";
+const UNLOCK_TABLE: &str = "UNLOCK TABLES";
+/// How many wait for a lock of the server's.
+const BLOCKED: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
+
+/// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.
+fn left(session: &mut Session, name: &str) -> f64 {
+    let ask = format!(
+        "SELECT (MAX(ends) - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) / 1e6 FROM (SELECT ends FROM \
+         fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL UNION ALL SELECT ends FROM fencelock_holder WHERE \
+         name = '{name}') AS them"
+    );
+    session.ask(&ask).parse().unwrap_or(0.0)
+}
+/// A try of a lock for so many µs, which may be granted within so many.
+fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
+    let (kind, take, size) = (claim.kind(), claim.take(), claim.capacity().unwrap_or(0));
+    format!(
+        "CALL fencelock_acquire('', '{name}', RANDOM_BYTES(16), '{kind}', '{name}', {take}, {size}, {ttl}, \
+         TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {end}, 0, FALSE, RANDOM_BYTES(16), NULL, 'h 1 ')"
+    )
+}
+fn terminal(server: &Server, sql: &str) -> Command {
+    server.client(sql)
+}
+fn sleeps(seconds: f64) -> String {
+    format!("SELECT SLEEP({seconds})")
+}

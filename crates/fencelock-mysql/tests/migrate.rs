@@ -1,0 +1,45 @@
+//! An account that may use the tables and not make them.
+//!
+//! Planted to see them go red: grants without the procedures.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+#[path = "../../fencelock-testkit/stories/migrate.rs"]
+mod stories;
+use common::*;
+use fencelock_core::{Admin, ErrorKind};
+use fencelock_mysql::{Config, connect};
+use fencelock_testkit::MariaDb;
+
+const ROLE: &str = "app@127.0.0.1";
+/// None of them names one account.
+const NOBODY: [&str; 3] = ["", "@127.0.0.1", "app@"];
+
+/// An account that may look at one table.
+fn start() -> MariaDb {
+    let server = MariaDb::start();
+    server.ask("CREATE TABLE other (n int); CREATE USER app@'127.0.0.1'; GRANT SELECT ON other TO app@'127.0.0.1'");
+    server
+}
+fn app(server: &MariaDb, more: &str) -> String {
+    server.url().replace("root@", "app@") + more
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_account_that_may_only_use_them() {
+    let server = start();
+    for more in ["", "?strategy=shedlock"] {
+        let config = Config::from_url(&app(&server, more)).unwrap();
+        let error = connect(config).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{more}: {error}");
+        assert!(error.to_string().contains("fencelock migrate"), "{error}");
+        let admin = Config::from_url(&(server.url() + more)).unwrap();
+        // Twice does no harm.
+        admin.migrate(Some(ROLE)).await.unwrap();
+        admin.migrate(Some(ROLE)).await.unwrap();
+        stories::everything(&app(&server, more)).await;
+        let rights = server.ask("SHOW GRANTS FOR app@'127.0.0.1'");
+        assert!(!rights.contains("CREATE") && !rights.contains("ALTER") && !rights.contains("DROP"), "{rights}");
+        for line in rights.lines().filter(|line| line.contains("shed") && line.contains("INSERT")) {
+            assert!(!line.contains("DELETE"), "nobody needs that: {line}");
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! Cases of the peers' suites that are PostgreSQL's own: connections, other people's transactions and settings, rows that somebody else
+//! makes, removes or spoils.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::within;
+use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_postgres::{Config, Listen, Strategy};
+use fencelock_testkit::{
+    PgBouncer, Postgres,
+    processes::{full, tenth},
+};
+use std::{future::ready, process::Stdio, time::Instant};
+
+const OURS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencelock'";
+const LOCKS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+
+async fn sessions(server: &Postgres) -> Client {
+    let mut config = Config::from_url(&server.url()).unwrap();
+    config.strategy = Strategy::Session;
+    client_with(config).await
+}
+/// What the server has logged of errors.
+fn errors(server: &Postgres) -> Vec<String> {
+    let log = std::fs::read_to_string(server.folder().path().join("log")).unwrap();
+    log.lines().filter(|line| line.contains("ERROR")).map(str::to_owned).collect()
+}
+
+/// Thirty locks one after the other cost one connection of the caller's runtime and one of the keeper's; when the client is gone there is
+/// none. (Red: a connection for each call, and it is kept.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_do_not_leak() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    for n in 0..30 {
+        let (name, claim, _) = CLAIMS[n % CLAIMS.len()];
+        Any::lock(&a, name, claim, SEC).await.unwrap().release().await.unwrap();
+    }
+    eventually("two at most", || std::future::ready(server.ask(OURS).parse::<u32>().unwrap() <= 2)).await;
+    drop(a);
+    eventually("none is left", || std::future::ready(server.ask(OURS) == "0")).await;
+}
+/// The server ends sessions that are idle: a lease needs none, and a session is never idle for so long. Twenty-five times, with all that a
+/// session is asked beside its signs of life. (Red: no sign of life.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_ends_idle_sessions() {
+    let server = Postgres::with(&["idle_session_timeout=300ms"]);
+    let (leases, sessions) = (client(&server.url()).await, sessions(&server).await);
+    let ttl = 900 * MS;
+    let (one, other) =
+        (leases.mutex("l").ttl(ttl).lock().await.unwrap(), sessions.mutex("s").ttl(ttl).lock().await.unwrap());
+    for n in 0..25 {
+        let all = [&leases, &sessions].map(|client| client.mutex(format!("x{n}")).ttl(ttl).lock());
+        for lock in all {
+            let guard = soon(lock).await.unwrap();
+            tokio::time::sleep(MS * fastrand::u32(0..120)).await;
+            guard.release().await.unwrap();
+        }
+    }
+    // And nothing at all is asked.
+    tokio::time::sleep(2 * ttl).await;
+    one.check().unwrap();
+    other.check().unwrap();
+    one.release().await.unwrap();
+    other.release().await.unwrap();
+}
+/// While a sign of life is not answered, whoever asks for the loss is not kept waiting. (Red: a sign of life that counts without its answer.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_that_is_asked_for_meanwhile() {
+    let server = Postgres::start();
+    let a = sessions(&server).await;
+    let held = a.mutex("x").ttl(3 * SEC).lock().await.unwrap();
+    let pid: i32 = server.ask("SELECT pid FROM fencelock_lock").parse().unwrap();
+    server.stop_session(pid);
+    let (began, lost) = (Instant::now(), held.lost());
+    while held.is_valid() {
+        let asked = Instant::now();
+        let _ = (held.check(), held.remaining(), held.lost());
+        assert!(asked.elapsed() < SEC, "it waited");
+        assert!(began.elapsed() < LONG);
+        tokio::time::sleep(5 * MS).await;
+    }
+    println!("lost after {:?}: {:?}", began.elapsed(), soon(lost).await);
+    assert!(began.elapsed() < 4 * SEC);
+}
+/// Guards that are dropped give back what they had of a session that bears others, and no others; one that is killed spoils nothing of what
+/// comes after it, and a release of what it had is no release. (Red: a lock that is not given back.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_many_share() {
+    let server = Postgres::start();
+    let a = sessions(&server).await;
+    let kept = a.mutex("kept").lock().await.unwrap();
+    for n in 0..20 {
+        drop(a.mutex(format!("x{n}")).lock().await.unwrap());
+    }
+    eventually("they are given back", || std::future::ready(server.ask(LOCKS) == "1")).await;
+    // It is nobody's twice, also in the session that has it.
+    assert!(a.mutex("kept").try_lock().await.unwrap().is_err());
+    assert!(a.mutex("kept").try_lock_for(200 * MS).await.unwrap().is_err());
+    kept.check().unwrap();
+    server.ask("SELECT pg_terminate_backend(pid) FROM fencelock_lock WHERE name = 'kept'");
+    assert_eq!(soon(kept.lost()).await, LossReason::SessionEnded);
+    assert_eq!(kept.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    for n in 0..20 {
+        soon(a.mutex(format!("x{n}")).lock()).await.unwrap().release().await.unwrap();
+    }
+    eventually("nothing is left", || std::future::ready(server.ask(LOCKS) == "0")).await;
+}
+/// A thousand calls on twenty names, all over one session of a pooler; and what is set for them is nobody else's. (Red: a setting of the
+/// session.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_of_one() {
+    let server = Postgres::with(&["default_transaction_isolation=serializable", "synchronous_commit=local"]);
+    let pooler = PgBouncer::with_pool(&server, "transaction", 1);
+    let url = server.url_through(&pooler);
+    let mut all = Vec::new();
+    for n in 0..10 {
+        let client = client(&url).await;
+        all.push(tokio::spawn(async move {
+            for _ in 0..if full() { 100 } else { 30 } {
+                let (kind, claim, _) = CLAIMS[n % 2 * 3];
+                let name = format!("{kind}{}", fastrand::u32(0..10));
+                Any::lock(&client, &name, claim, 30 * SEC).await.unwrap().release().await.unwrap();
+            }
+        }));
+    }
+    for one in all {
+        tokio::time::timeout(60 * SEC, one).await.unwrap().unwrap();
+    }
+    assert_eq!(server.ask(OURS), "1");
+    let mut psql = std::process::Command::new("psql");
+    psql.args(["-X", "-q", "-A", "-t", "-c", "SHOW transaction_isolation", "-c", "SHOW synchronous_commit", &url]);
+    assert_eq!(String::from_utf8(psql.output().unwrap().stdout).unwrap(), "serializable\nlocal\n");
+}
+/// A counter in the user's own transactions, under the lock: exact, whatever these see. (Red: an acquire that ignores the holder.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_counter_in_transactions() {
+    let server = std::sync::Arc::new(Postgres::start());
+    server.ask("CREATE TABLE counter (name text, n int); INSERT INTO counter VALUES ('a', 0), ('b', 0)");
+    let (mut all, rounds) = (Vec::new(), tenth(100));
+    for _ in 0..8 {
+        let (client, server) = (client(&server.url()).await, server.clone());
+        all.push(tokio::spawn(async move {
+            let mut psql = Session::new(&*server);
+            for n in 0..rounds {
+                let name = ["a", "b"][n % 2];
+                let guard = client.mutex(name).lock().await.unwrap();
+                tokio::task::block_in_place(|| {
+                    psql.ask("BEGIN ISOLATION LEVEL REPEATABLE READ");
+                    let n: usize = psql.ask(&format!("SELECT n FROM counter WHERE name = '{name}'")).parse().unwrap();
+                    psql.ask(&format!("UPDATE counter SET n = {} WHERE name = '{name}'", n + 1));
+                    psql.ask("COMMIT")
+                });
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for one in all {
+        tokio::time::timeout(60 * SEC, one).await.unwrap().unwrap();
+    }
+    assert_eq!(server.ask("SELECT sum(n) FROM counter"), (8 * rounds).to_string());
+}
+/// A user's transaction is open meanwhile, sees what was, and is rolled back: the lock is not of it. (Red: another token is kept than is told.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_a_transaction_of_the_user() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    let mut psql = Session::new(&server);
+    psql.ask("BEGIN ISOLATION LEVEL REPEATABLE READ");
+    psql.ask("SELECT * FROM fencelock_lock");
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    assert_eq!(psql.ask("SELECT count(*) FROM fencelock_lock"), "0");
+    psql.ask("ROLLBACK");
+    assert_eq!(psql.ask("SELECT fence FROM fencelock_lock"), held.token().to_string());
+    held.release().await.unwrap();
+}
+/// A record that somebody else has made is one like any other; a try that fails changes neither it nor another one. (Red: a try that writes.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_are_there() {
+    let server = Postgres::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    server.ask("INSERT INTO fencelock_lock (space, name, fence) VALUES ('', 'made', 7)");
+    let (made, other) = (a.mutex("made").lock().await.unwrap(), a.mutex("other").lock().await.unwrap());
+    let records = || server.ask("SELECT ctid, l.* FROM fencelock_lock l ORDER BY name");
+    let before = records();
+    for _ in 0..10 {
+        assert!(b.mutex("made").try_lock().await.unwrap().is_err());
+    }
+    assert_eq!(records(), before);
+    other.release().await.unwrap();
+    let of_made = |all: &str| all.lines().next().map(str::to_owned);
+    assert_eq!(of_made(&records()), of_made(&before));
+    made.release().await.unwrap();
+}
+/// A hold whose record somebody has removed: it is told, and neither a renewal nor a release makes it anew. What is over and unused goes,
+/// what lives stays. (Red: a clean-up that takes what is held.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_go() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    let held = a.mutex("x").ttl(SEC).lock().await.unwrap();
+    server.ask("DELETE FROM fencelock_lock");
+    assert_eq!(soon(held.lost()).await, LossReason::TakenOver);
+    assert!(held.release().await.is_err());
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock"), "0");
+    let live = a.mutex("live").ttl(60 * SEC).lock().await.unwrap();
+    let reads = a.rw_lock("reads").ttl(60 * SEC).read().await.unwrap();
+    for dead in ["dead", "dead reader"] {
+        let (kind, claim) = if dead == "dead" { ("mutex", "m") } else { ("rw_lock", "r") };
+        server.ask(&format!(
+            "SELECT fencelock_acquire('', '{dead}', gen_random_uuid(), '{kind}', '{claim}', 1, 0, 1000, \
+             fencelock_us(clock_timestamp()) + 1000000, 0, false, gen_random_uuid(), NULL, 'h 1 ')"
+        ));
+    }
+    // An end of a reader is kept for a minute.
+    server.ask("UPDATE fencelock_holder SET until = until - interval '2 minutes' WHERE name = 'dead reader'");
+    server.ask("SELECT pg_sleep(0.01), fencelock_clean(1000)");
+    assert_eq!(server.ask("SELECT string_agg(name, ' ' ORDER BY name) FROM fencelock_lock"), "live reads");
+    live.release().await.unwrap();
+    reads.release().await.unwrap();
+}
+/// It looks through very many that are held, and keeps nobody from an idle one meanwhile. (Red: a row is locked as it is found.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clean_up_is_in_nobodys_way() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    let (mut bites, mut rounds) = (0, 0);
+    while bites < tenth(10) {
+        rounds += 1;
+        assert!(rounds <= 10 * tenth(10), "the run must bite");
+        // The idle ones are found first, in the table and by name. Each is tried once: then it is somewhere else.
+        server.ask(
+            "TRUNCATE fencelock_lock; INSERT INTO fencelock_lock (space, name, kind, fence) \
+             SELECT '', '#' || n, 'mutex', 1 FROM generate_series(0, 9) n; \
+             INSERT INTO fencelock_lock (space, name, kind, fence, hold, ttl, until, since, who) SELECT '', n::text, 'mutex', 1, \
+             gen_random_uuid(), 3600000000, now() + interval '1 hour', now(), 'h 1 ' FROM generate_series(1, 200000) n",
+        );
+        let mut cleaning = server.psql("SELECT fencelock_clean(0)").stdout(Stdio::null()).spawn().unwrap();
+        let looks = || {
+            let ask = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT fencelock_clean(0)' AND state = 'active' \
+                       AND clock_timestamp() > query_start + interval '20 ms'";
+            server.ask(ask) == "1"
+        };
+        eventually("it looks", || ready(looks() || cleaning.try_wait().unwrap().is_some())).await;
+        for n in 0..10 {
+            let taken = a.mutex(format!("#{n}")).try_lock().await.unwrap();
+            taken.unwrap_or_else(|busy| panic!("#{n}: {busy:?}")).release().await.unwrap();
+        }
+        bites += usize::from(looks());
+        assert!(tokio::task::block_in_place(|| cleaning.wait()).unwrap().success());
+        assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock WHERE hold IS NOT NULL"), "200000");
+    }
+}
+/// A thousand at once on one name, where transactions are serializable; and those who come first on many names: no caller hears of rows that
+/// met, and neither does the server's log. (Red: an insert without `ON CONFLICT`.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_conflict_is_told_or_logged() {
+    let server = Postgres::with(&["default_transaction_isolation=serializable"]);
+    let mut clients = Vec::new();
+    for _ in 0..16 {
+        clients.push(client(&server.url()).await);
+    }
+    let mut all = Vec::new();
+    for n in 0..if full() { 1_024 } else { 256 } {
+        let client = clients[n % 16].clone();
+        all.push(tokio::spawn(async move { client.mutex("one").lock().await.unwrap().release().await.unwrap() }));
+    }
+    for one in clients.into_iter().enumerate() {
+        all.push(tokio::spawn(async move {
+            for n in 0..tenth(500) {
+                let (kind, claim, _) = CLAIMS[n % 4];
+                let (client, name) = (&one.1, format!("{kind}{n}"));
+                Any::lock(client, &name, claim, 30 * SEC).await.unwrap().release().await.unwrap();
+            }
+        }));
+    }
+    for one in all {
+        tokio::time::timeout(120 * SEC, one).await.unwrap().unwrap();
+    }
+    assert!(errors(&server).is_empty(), "{:?}", errors(&server));
+}
+/// A hundred locks of thirty clients, taken and given back for a while: no release fails. (Red: a release that compares another token.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_release_comes_too_late() {
+    let server = Postgres::start();
+    let until = Instant::now() + if full() { 6 * SEC } else { SEC };
+    let mut all = Vec::new();
+    for _ in 0..30 {
+        let client = client(&server.url()).await;
+        all.push(tokio::spawn(async move {
+            while Instant::now() < until {
+                let guard = client.mutex(format!("x{}", fastrand::u32(0..100))).lock().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for one in all {
+        within("it ends", one).await.unwrap();
+    }
+}
+/// Tokens are at the end of what a bigint holds: the next one is refused, in words, and nobody holds it. (Red: a token that begins anew.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_token() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    server.ask(&format!("INSERT INTO fencelock_lock (space, name, fence) VALUES ('', 'x', {})", i64::MAX - 1));
+    let last = a.mutex("x").lock().await.unwrap();
+    assert_eq!(last.token().get(), i64::MAX);
+    last.release().await.unwrap();
+    let error = a.mutex("x").try_lock().await.unwrap_err();
+    assert!(!error.is_temporary() && error.to_string().contains("bigint out of range"), "{error}");
+    assert!(!a.inspect("x").await.unwrap().is_held());
+}
+/// The server refuses what it is asked, at each table: that is said as it says it, and nothing is held afterwards. (Red: a refusal told as
+/// busy.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_are_told() {
+    let server = Postgres::start();
+    let a = client(&server.url()).await;
+    server.ask(
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'out of ink'; END $$",
+    );
+    let held = a.mutex("held").ttl(60 * SEC).lock().await.unwrap();
+    let waits = tokio::spawn(a.mutex("held").ttl(60 * SEC).lock());
+    queued(&a, "held", 1).await;
+    let given = a.mutex("given").ttl(60 * SEC).lock().await.unwrap();
+    for table in ["lock", "holder", "waiter"] {
+        let trigger = "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON";
+        server.ask(&format!("{trigger} fencelock_{table} FOR EACH ROW EXECUTE FUNCTION refuse()"));
+        let error = match table {
+            "lock" => a.mutex("x").lock().await.unwrap_err(),
+            "holder" => a.rw_lock("r").read().await.unwrap_err(),
+            _ => a.mutex("held").ttl(59 * SEC).lock().await.unwrap_err(),
+        };
+        assert!(error.to_string().contains("out of ink") && !error.is_temporary(), "{error}");
+        assert!(error.to_string().starts_with("lock:"), "{error}");
+        server.ask(&format!("DROP TRIGGER refuse ON fencelock_{table}"));
+    }
+    server.ask("CREATE TRIGGER refuse BEFORE UPDATE ON fencelock_lock FOR EACH ROW EXECUTE FUNCTION refuse()");
+    let error = given.release().await.unwrap_err();
+    assert!(error.to_string().contains("out of ink") && error.to_string().starts_with("release:"), "{error}");
+    server.ask("DROP TRIGGER refuse ON fencelock_lock");
+    for (name, claim, _) in CLAIMS {
+        soon(Any::lock(&a, &format!("after {name}"), claim, SEC)).await.unwrap().release().await.unwrap();
+    }
+    held.release().await.unwrap();
+    soon(waits).await.unwrap().unwrap().release().await.unwrap();
+}
+/// Nobody listens: whoever waits looks, and is in soon. (Red: a look once in a minute.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_listens() {
+    let server = Postgres::start();
+    let mut config = Config::from_url(&server.url()).unwrap();
+    config.listen = Listen::Off;
+    let (a, b) = (client_with(config.clone()).await, client_with(config).await);
+    for (name, claim, other) in CLAIMS {
+        let held = Any::lock(&a, name, claim, 60 * SEC).await.unwrap();
+        let b = b.clone();
+        let wait = tokio::spawn(async move { Any::lock(&b, name, other, 60 * SEC).await });
+        queued(&a, name, 1).await;
+        held.release().await.unwrap();
+        let free = Instant::now();
+        within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
+        println!("in after {:?}", free.elapsed());
+    }
+    let listeners = "SELECT count(*) FROM pg_stat_activity \
+                     WHERE query LIKE '%pg_listening_channels()%' AND pid <> pg_backend_pid()";
+    assert_eq!(server.ask(listeners), "0");
+}
+/// Whoever calls has no tokio: it connects, locks and releases all the same, by each strategy. (Red: what is looked at after the tables are
+/// made is looked at on the caller's executor.)
+#[test]
+fn without_tokio() {
+    let server = Postgres::start();
+    for strategy in ["lease", "session", "shedlock"] {
+        let client = block_on(client(&format!("{}?strategy={strategy}", server.url())));
+        let held = block_on(client.mutex("x").lock()).unwrap();
+        assert!(block_on(client.mutex("x").try_lock()).unwrap().is_err());
+        block_on(held.release()).unwrap();
+    }
+}

@@ -1,0 +1,56 @@
+//! A lease begins when it is granted, by the server's clock, whatever was waited for before; and a client that is stopped or gone, wherever
+//! it was, is in nobody's way for longer than its lease.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+#[path = "../../fencelock-testkit/stories/clock.rs"]
+mod stories;
+use common::*;
+use fencelock_conformance::{proxy::Trouble, within};
+use fencelock_core::Claim;
+use fencelock_testkit::{
+    Postgres as Server,
+    processes::{bar, percentile, tenth},
+};
+use std::{
+    process::{Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+use tokio::task::{JoinSet, block_in_place};
+
+const NAME: &str = "PostgreSQL";
+/// How long a try may take while somebody keeps the row, and a grant after it goes.
+const TRIED: Duration = Duration::from_millis(50);
+const GRANTED: Duration = Duration::from_millis(150);
+const LOCK_TABLE: &str = "BEGIN; LOCK TABLE fencelock_lock IN ACCESS EXCLUSIVE MODE";
+const UNLOCK_TABLE: &str = "COMMIT";
+/// How many wait for a lock of the server's.
+const BLOCKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+
+/// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.
+fn left(psql: &mut Session, name: &str) -> f64 {
+    let ask = format!(
+        "SELECT extract(epoch FROM max(until) - clock_timestamp()) FROM (SELECT until FROM fencelock_lock WHERE name = '{name}' \
+         AND hold IS NOT NULL UNION ALL SELECT until FROM fencelock_holder WHERE name = '{name}') AS them"
+    );
+    psql.ask(&ask).parse().unwrap_or(0.0)
+}
+/// A try of a lock for so many µs, which may be granted within so many.
+fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
+    let (kind, take, size) = (claim.kind(), claim.take(), claim.capacity().unwrap_or(0));
+    format!(
+        "SELECT code FROM fencelock_acquire('', '{name}', gen_random_uuid(), '{kind}', '{name}', {take}, {size}, {ttl}, \
+         fencelock_us(clock_timestamp()) + {end}, 0, false, gen_random_uuid(), NULL, 'h 1 ')"
+    )
+}
+fn terminal(server: &Server, sql: &str) -> Command {
+    server.psql(sql)
+}
+fn sleeps(seconds: f64) -> String {
+    format!("SELECT pg_sleep({seconds})")
+}

@@ -1,0 +1,91 @@
+//! A role that may use the tables and not make them.
+//!
+//! Planted to see them go red: grants without the functions.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+#[path = "../../fencelock-testkit/stories/migrate.rs"]
+mod stories;
+use common::*;
+use fencelock_core::{Admin, ErrorKind};
+use fencelock_postgres::{Config, connect};
+use fencelock_testkit::Postgres;
+use std::{io::Write, process::Stdio};
+
+const ROLE: &str = "app";
+/// None of them names one role.
+const NOBODY: [&str; 2] = ["", "public"];
+
+/// Nobody may do what he is not granted, and that is little.
+fn start() -> Postgres {
+    let server = Postgres::start();
+    server.ask("ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC");
+    server.ask("REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE ROLE app LOGIN; CREATE SCHEMA \"Locks\"");
+    server
+}
+fn app(server: &Postgres, more: &str) -> String {
+    server.url().replace("postgres@", "app@") + more
+}
+/// By psql, as it comes.
+fn by_hand(server: &Postgres, script: &str) -> bool {
+    let mut psql = std::process::Command::new("psql");
+    psql.args(["-X", "-q", "-h", "127.0.0.1", "-U", "postgres", "-p", &server.port().to_string(), "postgres"]);
+    let mut child = psql.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // Whoever stops reads no more.
+    let _ = child.stdin.take().unwrap().write_all(script.as_bytes());
+    child.wait().unwrap().success()
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_role_that_may_only_use_them() {
+    let server = start();
+    for more in ["", "?schema=Locks", "?strategy=shedlock", "?schema=Locks&strategy=shedlock", "?strategy=session"] {
+        if more == "?schema=Locks&strategy=shedlock" {
+            // A second table is nobody's wish but theirs who say so.
+            server.ask("CREATE TABLE \"Locks\".shedlock (LIKE public.shedlock INCLUDING ALL)");
+        }
+        let config = Config::from_url(&app(&server, more)).unwrap();
+        if more != "?strategy=session" {
+            let error = connect(config).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{more}: {error}");
+            assert!(error.to_string().contains("fencelock migrate"), "{error}");
+        }
+        let admin = Config::from_url(&(server.url() + more)).unwrap();
+        // Twice does no harm.
+        admin.migrate(Some(ROLE)).await.unwrap();
+        admin.migrate(Some(ROLE)).await.unwrap();
+        stories::everything(&app(&server, more)).await;
+        let schema = if more.contains("Locks") { "\"Locks\"" } else { "public" };
+        let drop = format!("SET ROLE app; DROP TABLE {schema}.fencelock_lock");
+        assert!(!server.psql(&drop).output().unwrap().status.success(), "it may not change them");
+        if more.contains("shedlock") {
+            let may = format!("SELECT has_table_privilege('app', '{schema}.shedlock', 'DELETE')");
+            assert_eq!(server.ask(&may), "f", "nobody needs that");
+        }
+    }
+}
+/// What is printed is what is made. (Red: a column more in one of them.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_printed_is_what_is_made() {
+    let server = start();
+    let config = |schema: &str| {
+        let url = format!("{}?strategy=shedlock&schema={schema}", server.url());
+        Config::from_url(&url).unwrap()
+    };
+    let printed = config("Locks").schema(None).await.unwrap();
+    assert!(by_hand(&server, &printed));
+    let all = |schema: &str| {
+        let columns = "SELECT table_name, column_name, data_type, column_default, is_nullable FROM information_schema.columns \
+                       WHERE table_schema = '{}' ORDER BY 1, 2";
+        let functions = "SELECT pg_get_functiondef(p.oid) FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace \
+                         WHERE n.nspname = '{}' ORDER BY proname";
+        let indexes = "SELECT indexdef FROM pg_indexes WHERE schemaname = '{}' ORDER BY indexname";
+        [columns, functions, indexes].map(|ask| server.ask(&ask.replace("{}", schema)))
+    };
+    let printed = all("Locks");
+    server.ask("DROP SCHEMA \"Locks\" CASCADE; CREATE SCHEMA \"Others\"");
+    config("Others").migrate(None).await.unwrap();
+    let made = all("Others");
+    for (printed, made) in printed.iter().zip(&made) {
+        assert!(!made.is_empty());
+        assert_eq!(printed.replace("\"Locks\"", "\"Others\""), *made);
+    }
+}

@@ -1,0 +1,28 @@
+//! Attempts that are given up: what is left of one ends with it, whatever becomes of what it had sent.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+#[path = "../../fencelock-testkit/stories/undo.rs"]
+mod stories;
+use common::*;
+use fencelock_conformance::proxy::{Proxy, Trouble};
+use fencelock_core::Claim;
+use fencelock_testkit::{
+    Postgres as Server, abandon, panics,
+    processes::{bar, full},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
+use tokio::task::block_in_place;
+
+const NAME: &str = "PostgreSQL";
+/// Those who hold, and those who wait.
+const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
+                      + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
+const SESSIONS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";

@@ -1,0 +1,70 @@
+//! Somebody at a terminal of a database.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+use crate::{MariaDb, Postgres};
+use std::{
+    io::{BufRead, BufReader, Write},
+    process::{Child, ChildStdin, ChildStdout, Command, Stdio},
+};
+
+/// What reads there what is typed, and has it worked off.
+pub trait Terminal {
+    /// Without a command, and what makes it write `done`.
+    fn terminal(&self) -> (Command, &'static str);
+}
+impl Terminal for Postgres {
+    fn terminal(&self) -> (Command, &'static str) {
+        (typed(&self.psql(""), &[]), "\\echo done")
+    }
+}
+impl Terminal for MariaDb {
+    fn terminal(&self) -> (Command, &'static str) {
+        (typed(&self.client(""), &["--unbuffered"]), "SELECT 'done';")
+    }
+}
+/// The command comes last, behind its flag.
+fn typed(told: &Command, more: &[&str]) -> Command {
+    let mut command = Command::new(told.get_program());
+    command.args(told.get_args().take(told.get_args().len() - 2)).args(more);
+    command
+}
+
+/// Somebody there, in a session of their own.
+#[derive(Debug)]
+pub struct Session {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    done: &'static str,
+}
+impl Session {
+    /// # Panics
+    /// There is no such terminal.
+    pub fn new(server: &impl Terminal) -> Self {
+        let (mut command, done) = server.terminal();
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Self { child, input, output, done }
+    }
+    /// What it answers, when it is done.
+    ///
+    /// # Panics
+    /// It has ended.
+    pub fn ask(&mut self, sql: &str) -> String {
+        writeln!(self.input, "{sql};\n{}", self.done).unwrap();
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            assert!(self.output.read_line(&mut line).unwrap() > 0, "the terminal has ended: {sql}");
+            if line == "done\n" {
+                return said.trim_end().to_owned();
+            }
+            said.push_str(&line);
+        }
+    }
+}
+impl Drop for Session {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

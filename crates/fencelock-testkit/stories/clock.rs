@@ -1,0 +1,203 @@
+//! What is the same on every database, for the tests that bring `Server`, `NAME`, `TRIED`, `GRANTED`, `left`, `claims`, `terminal`,
+//! `sleeps`, and how the table of the locks is locked.
+use super::*;
+
+/// Somebody's own transaction keeps the row for three seconds: a try is answered in time, whoever waits gets it soon after, with all of
+/// its ttl (SAFETY E2, G1). (Red: `FOR UPDATE` that waits.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_row_that_somebody_keeps() {
+    let server = Arc::new(Server::start());
+    let (mut all, mut tries, mut grants, mut least) = (JoinSet::new(), Vec::new(), Vec::new(), f64::MAX);
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    for (name, claim, _) in CLAIMS {
+        let (server, a, b) = (server.clone(), a.clone(), b.clone());
+        all.spawn(async move {
+            let mut seen = (Vec::new(), Vec::new(), f64::MAX);
+            Any::lock(&a, name, claim, SEC).await.unwrap().release().await.unwrap();
+            for _ in 0..tenth(10) {
+                let mut session = Session::new(&*server);
+                session.ask("BEGIN");
+                session.ask(&format!("SELECT 1 FROM fencelock_lock WHERE space = '' AND name = '{name}' FOR UPDATE"));
+                let (kept, a) = (Instant::now(), a.clone());
+                let wait = tokio::spawn(async move { Any::lock(&a, name, claim, 5 * SEC).await });
+                while kept.elapsed() < 3 * SEC {
+                    let began = Instant::now();
+                    assert!(Any::is_busy(&b, name, claim).await);
+                    seen.0.push(began.elapsed());
+                    tokio::time::sleep(50 * MS).await;
+                }
+                assert!(!wait.is_finished());
+                session.ask("COMMIT");
+                let free = Instant::now();
+                let guard = within("it is free", wait).await.unwrap().unwrap();
+                seen.1.push(free.elapsed());
+                seen.2 = left(&mut session, name).min(seen.2);
+                guard.release().await.unwrap();
+            }
+            seen
+        });
+    }
+    while let Some(seen) = all.join_next().await {
+        let seen = seen.unwrap();
+        tries.extend(seen.0);
+        grants.extend(seen.1);
+        least = seen.2.min(least);
+    }
+    let (many, of) = (tries.len(), grants.len());
+    let [tried, granted] = [tries, grants].map(|mut all| percentile(&mut all, 0.99));
+    assert!(least > 4.0 && granted < LONG, "{least} s of 5 are left, after {granted:?}");
+    let what = format!("{NAME}: a transaction keeps the row for 3 s");
+    let [try_limit, grant_limit] = [TRIED, GRANTED].map(|limit| format!("<= {limit:?}"));
+    bar(&format!("{what}: a try is answered, p99"), format!("{tried:?} of {many}"), &try_limit, tried <= TRIED);
+    let measured = format!("{granted:?} of {of}");
+    bar(&format!("{what}: granted after it goes, p99"), measured, &grant_limit, granted <= GRANTED);
+    bar(&format!("{what}: left of a ttl of 5 s, least"), format!("{least:.2} s"), ">= 4.9 s", least >= 4.9);
+}
+/// A statement that waited until after its end does nothing, and one that waited for less grants a whole lease, also of a lock that became
+/// free meanwhile. It is the table that it waits for, since nobody waits for a row (SAFETY A2, G1). (Red: no end that is compared; the
+/// clock read when the transaction began.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_that_waited() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    for (name, claim, _) in CLAIMS {
+        Any::lock(&a, name, claim, SEC).await.unwrap().release().await.unwrap();
+        let mut session = Session::new(&server);
+        for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
+            // Of somebody who died: it ends meanwhile.
+            assert!(server.ask(&claims(name, claim, 600_000, 20_000_000)).starts_with("done"));
+            session.ask(LOCK_TABLE);
+            let mut statement = terminal(&server, &claims(name, claim, 5_000_000, end));
+            let statement = statement.stdout(Stdio::piped()).spawn().unwrap();
+            eventually("it waits", || std::future::ready(server.ask(BLOCKED) == "1")).await;
+            // Until its end, and its predecessor's, by the server's clock.
+            server.ask(&sleeps(1.0));
+            session.ask(UNLOCK_TABLE);
+            let said = block_in_place(|| statement.wait_with_output()).unwrap();
+            let said = String::from_utf8_lossy(&said.stdout);
+            assert!(said.starts_with(answer), "{name}: {said}");
+            let left = left(&mut session, name);
+            assert!(if answer == "done" { left > 4.5 } else { left <= 0.0 }, "{name} {answer}: {left} s are left");
+        }
+    }
+}
+/// The n-th one; how long until the next one is in after what it waited for goes.
+async fn vanishes(n: usize) -> Duration {
+    let (server, (name, claim, other)) = (Server::start(), CLAIMS[n / 2 % 4]);
+    let b = client(&server.url()).await;
+    Any::lock(&b, name, claim, 60 * SEC).await.unwrap().release().await.unwrap();
+    let (proxy, url) = proxied(&server);
+    let a = client(&url).await;
+    let mut session = Session::new(&server);
+    let (keeps, lets_go) = match n % 2 {
+        0 => ("BEGIN; SELECT 1 FROM fencelock_lock FOR UPDATE", "COMMIT"),
+        _ => (LOCK_TABLE, UNLOCK_TABLE),
+    };
+    session.ask(keeps);
+    let asked = first(&proxy, "acquire", 1, Trouble::None);
+    let wait = tokio::spawn(async move { Any::lock(&a, name, claim, 60 * SEC).await });
+    eventually("it asks", || std::future::ready(asked.load(SeqCst) > 0)).await;
+    // It has arrived; nothing else does, of what would take it back.
+    tokio::time::sleep(20 * MS).await;
+    proxy.silent(true);
+    // Some servers hear of that.
+    if n / 8 % 2 == 1 {
+        proxy.cut();
+    }
+    // The end of its command, by the server's clock, whatever a loaded machine knows of that.
+    server.ask(&sleeps(5.0));
+    session.ask(lets_go);
+    let free = Instant::now();
+    let guard = within("it is free", Any::lock(&b, name, other, 5 * SEC)).await.unwrap();
+    let took = free.elapsed();
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_waiter"), "0");
+    guard.release().await.unwrap();
+    wait.abort();
+    took
+}
+/// A client vanishes while its statement waits for the table, or its attempt for the row: it leaves nothing, neither a grant nor a place.
+/// (Red: no end that is compared, where a wait for the table has no limit either.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_vanishes_while_it_waits() {
+    let mut times = Vec::new();
+    // A table is locked for all who share the server: each has one of its own, and they start a few at a time.
+    for few in (0..2 * tenth(20)).collect::<Vec<_>>().chunks(4) {
+        let mut all = JoinSet::new();
+        for &n in few {
+            all.spawn(vanishes(n));
+        }
+        while let Some(took) = all.join_next().await {
+            times.push(took.unwrap());
+        }
+    }
+    let (of, worst) = (times.len(), percentile(&mut times, 1.0));
+    assert!(worst < 4 * SEC, "somebody who is gone has it: {worst:?}");
+    let what = format!(
+        "{NAME}: a client vanished while it waited for a row or the table: the next is in after it goes, slowest"
+    );
+    bar(&what, format!("{worst:?} of {of}"), &format!("<= {GRANTED:?}"), worst <= GRANTED);
+}
+
+/// Stopped when so many bytes of its first command of this name have arrived: how long until the next one is in.
+async fn stopped(url: String, proxied: (fencelock_conformance::proxy::Proxy, String), what: Stop) -> Duration {
+    let ((proxy, through), Stop { name, claim, other, command, bytes, ttl }) = (proxied, what);
+    let (a, b) = (client(&through).await, client(&url).await);
+    let met = Arc::<AtomicBool>::default();
+    let (seen, call) = (met.clone(), format!("fencelock_{command}("));
+    proxy.rule(move |message| {
+        let is_it = message.windows(call.len()).any(|part| part == call.as_bytes());
+        if is_it && !seen.swap(true, SeqCst) { Trouble::Stop(bytes) } else { Trouble::None }
+    });
+    let name: Arc<str> = name.into();
+    let theirs = tokio::spawn({
+        let name = name.clone();
+        async move {
+            let guard = Any::lock(&a, &name, claim, ttl).await?;
+            // Its first renewal, where that is what it is stopped in.
+            if command == "renew" {
+                std::future::pending::<()>().await;
+            }
+            guard.release().await
+        }
+    });
+    eventually("it is stopped", || std::future::ready(met.load(SeqCst))).await;
+    let began = Instant::now();
+    let guard = within("the next one", Any::lock(&b, &name, other, 30 * SEC)).await.unwrap();
+    let took = began.elapsed();
+    guard.release().await.unwrap();
+    theirs.abort();
+    took
+}
+struct Stop {
+    name: String,
+    claim: Claim,
+    other: Claim,
+    command: &'static str,
+    bytes: usize,
+    ttl: Duration,
+}
+/// A client is stopped before, within or after any command: the next one is in when its lease is over (SAFETY E7). (Red: the transaction of
+/// a call ends with a message of its own; a lease of twice its ttl.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_is_stopped_inside() {
+    let (server, ttl, mut times) = (Server::start(), 1_500 * MS, Vec::new());
+    for round in 0..tenth(10) {
+        let mut all = JoinSet::new();
+        for (letter, claim, other) in CLAIMS {
+            for command in ["acquire", "renew", "release"] {
+                for bytes in [0, 40, usize::MAX] {
+                    let name = format!("{round} {letter} {command} {bytes}");
+                    let what = Stop { name, claim, other, command, bytes, ttl };
+                    all.spawn(stopped(server.url(), proxied(&server), what));
+                }
+            }
+        }
+        while let Some(took) = all.join_next().await {
+            times.push(took.unwrap());
+        }
+    }
+    let (of, worst) = (times.len(), percentile(&mut times, 1.0));
+    let what =
+        format!("{NAME}: stopped before, within or after a command, with a ttl of {ttl:?}: the next is in, slowest");
+    bar(&what, format!("{worst:?} of {of}"), "<= ttl + 250 ms", worst <= ttl + 250 * MS);
+}

@@ -1,0 +1,49 @@
+//! What the tests of several engines share, in a `common` module that brings `call`: what a command of this function has in it.
+use super::*;
+pub use fencelock_conformance::{
+    STUCK as LONG,
+    claims::{Any, CLAIMS},
+    eventually,
+};
+use fencelock_conformance::{
+    proxy::{Proxy, Trouble},
+    within,
+};
+use fencelock_core::Client;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::SeqCst},
+    },
+    time::Duration,
+};
+
+pub const MS: Duration = Duration::from_millis(1);
+pub const SEC: Duration = Duration::from_secs(1);
+
+pub fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
+}
+/// This is done to the first so many calls of this function, and nothing to all others. How many there were.
+pub fn first(proxy: &Proxy, function: &str, many: u32, trouble: Trouble) -> Arc<AtomicU32> {
+    let call = call(function);
+    let (met, count) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let seen = met.clone();
+    proxy.rule(move |command| {
+        let is_it = command.windows(call.len()).any(|part| part == call.as_bytes());
+        if is_it && count.fetch_add(1, SeqCst) < many {
+            seen.fetch_add(1, SeqCst);
+            return trouble;
+        }
+        Trouble::None
+    });
+    met
+}
+/// Until so many are in the queue.
+pub async fn queued(client: &Client, name: &str, n: usize) {
+    let so = || async { client.inspect(name).await.unwrap().waiters.len() == n };
+    eventually(&format!("{n} in the queue of {name}"), so).await;
+}
+pub async fn soon<T>(what: impl Future<Output = T>) -> T {
+    within("it", what).await
+}

@@ -1,0 +1,70 @@
+//! An account that may use the tables and not make them: the same on every database, for the tests that bring `connect`, `Config`, `ROLE`,
+//! `NOBODY`, `start` and `app`.
+use super::*;
+use fencelock_core::Released;
+
+pub(super) async fn everything(url: &str) {
+    let (a, b) = (client(url).await, client(url).await);
+    let held = a.mutex("m").ttl(SEC).lock().await.unwrap();
+    let waiting = tokio::spawn(b.mutex("m").lock());
+    if a.info().layout == "lease" {
+        queued(&a, "m", 1).await;
+    }
+    assert_eq!(a.list("", &Default::default()).await.unwrap().items.len(), 1);
+    held.release().await.unwrap();
+    let held = soon(waiting).await.unwrap().unwrap();
+    assert_eq!(soon(a.force_release("m", held.token())).await.unwrap(), Released::Released);
+    soon(held.lost()).await;
+    soon(a.election("e").campaign("ann")).await.unwrap().resign().await.unwrap();
+    let can = a.info().capabilities.clone();
+    if can.read_write {
+        let writer = a.rw_lock("rw").write().await.unwrap();
+        writer.downgrade().await.unwrap().release().await.unwrap();
+    }
+    if can.permits {
+        a.semaphore("s", 2).acquire(2).await.unwrap().release().await.unwrap();
+        a.semaphore("s", 2).resize(2, 3).await.unwrap();
+    }
+    if can.cells {
+        a.cell("c").update(|_| b"v".to_vec()).await.unwrap();
+        assert_eq!(a.cell("c").load().await.unwrap().value.as_deref(), Some(&b"v"[..]));
+    }
+    if can.tickets {
+        let ticket = a.mutex("t").lock().await.unwrap().into_ticket().await.unwrap();
+        b.adopt(&ticket).await.unwrap().release().await.unwrap();
+    }
+}
+
+/// Rights are one's own. (Red: an account without a name, and `public` in quotes, which are everybody all the same.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn not_for_everybody() {
+    let server = start();
+    let admin = Config::from_url(&server.url()).unwrap();
+    for role in NOBODY {
+        for error in
+            [admin.schema(Some(role)).await.map(drop).unwrap_err(), admin.migrate(Some(role)).await.unwrap_err()]
+        {
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        }
+    }
+    let made = "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'fencelock%'";
+    assert_eq!(server.ask(made), "0");
+}
+/// Clean-up, too: it comes with the first client when records are to go soon.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn it_cleans_up() {
+    let server = start();
+    Config::from_url(&server.url()).unwrap().migrate(Some(ROLE)).await.unwrap();
+    let ours = client(&app(&server, "?retention=1s")).await;
+    ours.mutex("old").lock().await.unwrap().release().await.unwrap();
+    eventually("it has gone", || async { server.ask("SELECT count(*) FROM fencelock_lock") == "0" }).await;
+}
+/// Many come at once to a database that has nothing. (Red: no turn; whoever has his turn makes them without another look.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_make_it_at_once() {
+    let server = start();
+    let come = |_| tokio::spawn(connect(Config::from_url(&(server.url() + "?strategy=shedlock")).unwrap()));
+    for one in (0..12).map(come).collect::<Vec<_>>() {
+        tokio::time::timeout(6 * LONG, one).await.unwrap().unwrap().unwrap();
+    }
+}

@@ -1,0 +1,75 @@
+//! Waiting where nothing tells that a turn has come: the same on every database, for the tests that bring `Server`, `NAME` and `polling`.
+use super::*;
+
+/// So many wait, each of them a client of its own.
+const WAITERS: usize = 12;
+/// The first hold, while which it is counted what they ask.
+const HOLD: Duration = Duration::from_secs(10);
+
+/// Whoever is in front asks some twenty times a second at most, everybody else once, and yet a lock changes hands soon after a release: by
+/// the order in which they came. (Red: everybody looks as often as the first one.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_polls_asks_seldom_and_comes_soon() {
+    let server = Server::start();
+    let held = client(&server.url()).await.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    let since = Instant::now();
+    let freed = Arc::new(Mutex::new((Instant::now(), Vec::new(), Vec::new())));
+    let (mut proxies, mut asked, mut waits) = (Vec::new(), Vec::new(), JoinSet::new());
+    let other = client(&server.url()).await;
+    for n in 0..WAITERS {
+        let (proxy, url) = proxied(&server);
+        let count = Arc::<AtomicU32>::default();
+        let counted = count.clone();
+        proxy.rule(move |call| {
+            // A client also says once a second that it lives, for all who wait in it.
+            if ["refresh(", "watch("].iter().any(|look| call.windows(look.len()).any(|part| part == look.as_bytes())) {
+                counted.fetch_add(1, SeqCst);
+            }
+            Trouble::None
+        });
+        let (waiter, freed) = (polling(&url).await, freed.clone());
+        waits.spawn(async move {
+            for round in 0..2 {
+                let guard = waiter.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+                let came = Instant::now();
+                if let Ok(mut seen) = freed.lock() {
+                    let took = came.duration_since(seen.0);
+                    seen.1.push(took);
+                    if round == 0 {
+                        seen.2.push(n);
+                    }
+                }
+                // What is done with it.
+                tokio::time::sleep(Duration::from_millis(20 + u64::try_from(n * 7 % 20).unwrap())).await;
+                freed.lock().unwrap().0 = Instant::now();
+                guard.release().await.unwrap();
+            }
+        });
+        queued(&other, "x", n + 1).await;
+        proxies.push(proxy);
+        asked.push(count);
+    }
+    // They have come to rest: whoever has just come looks oftener for a while.
+    tokio::time::sleep(4 * SEC).await;
+    let (began, before) = (Instant::now(), asked.iter().map(|n| n.load(SeqCst)).collect::<Vec<_>>());
+    tokio::time::sleep(HOLD.saturating_sub(since.elapsed())).await;
+    let seconds = began.elapsed().as_secs_f64();
+    let rates: Vec<_> = asked.iter().zip(before).map(|(n, m)| f64::from(n.load(SeqCst) - m) / seconds).collect();
+    freed.lock().unwrap().0 = Instant::now();
+    held.release().await.unwrap();
+    while let Some(done) = within("everybody has been in", waits.join_next()).await {
+        done.unwrap();
+    }
+    let (_, mut times, order) = std::mem::replace(&mut *freed.lock().unwrap(), (began, Vec::new(), Vec::new()));
+    assert_eq!(order, (0..WAITERS).collect::<Vec<_>>());
+    let first = times.remove(0);
+    let (of, half, most) = (times.len(), percentile(&mut times, 0.5), percentile(&mut times, 0.99));
+    let others = rates[1..].iter().copied().fold(0.0, f64::max);
+    let what = format!("{NAME}, polling, {WAITERS} wait");
+    println!("looks in each second: {rates:.2?}; all later hand-offs: {times:?}");
+    bar(&format!("{what}: looks of the first in each second"), format!("{:.1}", rates[0]), "<= 25", rates[0] <= 25.0);
+    bar(&format!("{what}: of each other one, at most"), format!("{others:.2}"), "<= 1", others <= 1.0);
+    bar(&format!("{what}: handed off after a hold of {HOLD:?}"), format!("{first:?}"), "<= 200 ms", first <= 200 * MS);
+    let figure = format!("{half:?}, p99 {most:?}, of {of}");
+    bar(&format!("{what}: handed off after holds of 20 to 40 ms, p50"), figure, "<= 30 ms", half <= 30 * MS);
+}

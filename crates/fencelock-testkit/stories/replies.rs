@@ -1,0 +1,265 @@
+//! Replies that are lost, come late or twice, whatever is called: one hold, the same token, one release frees it (SAFETY A, G1). The same
+//! on every engine with a queue, for the tests that bring `Server`, `SWAP` and `OVER`.
+//! Planted to see them go red: no sweep of what arrives late; a sweep that does not wait for the release.
+use super::*;
+use fencelock_conformance::proxy::Trouble;
+use fencelock_core::{Claim, Client, Token, Version};
+use std::sync::atomic::Ordering::SeqCst;
+
+const TROUBLES: [Trouble; 2] = [Trouble::LoseReply, Trouble::Twice];
+
+/// Nobody holds and nobody waits, and the next one gets a greater token.
+async fn is_free(other: &Client, name: &str, after: Token) {
+    let status = other.inspect(name).await.unwrap();
+    assert!(!status.is_held() && status.waiters.is_empty(), "{status:?}");
+    let next = other.mutex(name).try_lock().await.unwrap().unwrap();
+    assert!(next.token() > after);
+    next.release().await.unwrap();
+}
+
+#[test]
+fn acquire() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        for trouble in TROUBLES {
+            let met = first(&proxy, "acquire", 1, trouble);
+            let guard = soon(c.mutex("x").lock()).await.unwrap();
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            let status = other.inspect("x").await.unwrap();
+            assert_eq!(status.holders.len(), 1);
+            assert_eq!(
+                (status.holders[0].token, status.last_token),
+                (guard.token(), Some(guard.token())),
+                "{trouble:?}"
+            );
+            let token = guard.token();
+            guard.release().await.unwrap();
+            is_free(&other, "x", token).await;
+        }
+    });
+}
+
+/// The first command breaks off, its repeat is granted, given back, and then the first one arrives after all.
+#[test]
+fn an_acquire_that_arrives_after_the_release_of_its_repeat() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        let met = first(&proxy, "acquire", 1, Trouble::Late(150 * MS));
+        c.mutex("x").ttl(30_000 * MS).lock().await.unwrap().release().await.unwrap();
+        assert_eq!(met.load(SeqCst), 1);
+        eventually("it arrives", || async { other.inspect("x").await.unwrap().is_held() }).await;
+        eventually("and is swept away", || async { !other.inspect("x").await.unwrap().is_held() }).await;
+    });
+}
+
+/// A claim that broke off and cannot arrive any more: what sweeps it up does not overtake the release of its repeat.
+#[test]
+fn a_release_long_after_a_broken_acquire_finds_its_hold() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let c = client(&url).await;
+        let mut guards = Vec::new();
+        for i in 0..50 {
+            let met = first(&proxy, "acquire", 1, Trouble::LoseReply);
+            guards.push(soon(c.mutex(format!("x{i}")).lock()).await.unwrap());
+            assert_eq!(met.load(SeqCst), 1);
+        }
+        proxy.calm();
+        tokio::time::sleep(OVER).await;
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+    });
+}
+
+/// The same for one who does not wait, and whose repeat was refused.
+#[test]
+fn a_try_that_arrives_after_the_refusal_of_its_repeat() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        let held = other.mutex("x").ttl(30_000 * MS).lock().await.unwrap();
+        let met = first(&proxy, "acquire", 1, Trouble::Late(150 * MS));
+        assert!(c.mutex("x").ttl(30_000 * MS).try_lock().await.unwrap().is_err());
+        assert_eq!(met.load(SeqCst), 1);
+        held.release().await.unwrap();
+        eventually("it arrives", || async { other.inspect("x").await.unwrap().is_held() }).await;
+        eventually("and is swept away", || async { !other.inspect("x").await.unwrap().is_held() }).await;
+    });
+}
+
+#[test]
+fn a_queued_acquire_its_confirm_and_a_refresh() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        for script in ["acquire", "refresh"] {
+            for trouble in TROUBLES {
+                let held = other.mutex("x").lock().await.unwrap();
+                let met = first(&proxy, script, 1, trouble);
+                let lock = c.mutex("x");
+                let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
+                queued(&other, "x", 1).await;
+                held.release().await.unwrap();
+                let guard = soon(waiting).await.unwrap();
+                assert_eq!(met.load(SeqCst), 1, "{script} {trouble:?}");
+                let status = other.inspect("x").await.unwrap();
+                assert_eq!((status.holders.len(), status.waiters.len()), (1, 0), "{script} {trouble:?} {status:?}");
+                assert_eq!(status.holders[0].token, guard.token());
+                let token = guard.token();
+                guard.release().await.unwrap();
+                is_free(&other, "x", token).await;
+            }
+        }
+    });
+}
+
+#[test]
+fn release() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        for trouble in TROUBLES {
+            let guard = c.mutex("x").lock().await.unwrap();
+            let token = guard.token();
+            let met = first(&proxy, "release", 1, trouble);
+            guard.release().await.unwrap();
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            is_free(&other, "x", token).await;
+        }
+        // One that comes after somebody else has the lock harms nobody.
+        let guard = c.mutex("x").lock().await.unwrap();
+        let met = first(&proxy, "release", 1, Trouble::Late(300 * MS));
+        guard.release().await.unwrap();
+        assert_eq!(met.load(SeqCst), 1);
+        let next = soon(other.mutex("x").lock()).await.unwrap();
+        tokio::time::sleep(500 * MS).await;
+        assert!(other.inspect("x").await.unwrap().holders.iter().any(|holder| holder.token == next.token()));
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn renew() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        for trouble in TROUBLES {
+            let guard = c.mutex("x").ttl(1_200 * MS).lock().await.unwrap();
+            let met = first(&proxy, "renew", 1, trouble);
+            for _ in 0..4 {
+                soon(guard.renewed()).await;
+            }
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            assert_eq!(other.inspect("x").await.unwrap().holders[0].token, guard.token());
+            guard.release().await.unwrap();
+        }
+        // One that arrives when its hold is over revives nothing.
+        let lease = c.mutex("y").ttl(600 * MS).lock().await.unwrap();
+        let met = first(&proxy, "renew", u32::MAX, Trouble::Late(900 * MS));
+        soon(lease.lost()).await;
+        assert!(met.load(SeqCst) >= 1);
+        let next = soon(other.mutex("y").lock()).await.unwrap();
+        tokio::time::sleep(1_000 * MS).await;
+        let status = other.inspect("y").await.unwrap();
+        assert_eq!((status.holders.len(), status.holders[0].token), (1, next.token()));
+        next.release().await.unwrap();
+    });
+}
+
+#[test]
+fn exchange() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        for trouble in TROUBLES {
+            let writer = c.rw_lock("x").write().await.unwrap();
+            let token = writer.token();
+            let met = first(&proxy, "exchange", 1, trouble);
+            let reader = soon(writer.downgrade()).await.unwrap();
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            let status = other.inspect("x").await.unwrap();
+            assert_eq!(status.holders[0].token, token, "{trouble:?}");
+            assert_eq!((status.holders.len(), status.holders[0].claim), (1, Claim::Read), "{trouble:?}");
+            reader.release().await.unwrap();
+            assert!(!other.inspect("x").await.unwrap().is_held(), "{trouble:?}");
+        }
+        for trouble in TROUBLES {
+            let guard = other.mutex("t").lock().await.unwrap();
+            let old = guard.token();
+            let ticket = guard.into_ticket().await.unwrap();
+            let met = first(&proxy, "exchange", 1, trouble);
+            let adopted = soon(c.adopt(&ticket)).await.unwrap();
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            assert!(adopted.token() > old);
+            let status = other.inspect("t").await.unwrap();
+            assert_eq!((status.holders.len(), status.holders[0].token), (1, adopted.token()), "{trouble:?}");
+            adopted.release().await.unwrap();
+            is_free(&other, "t", old).await;
+        }
+    });
+}
+
+#[test]
+fn a_cell_s_write() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        let mut version = Version::NONE;
+        for (n, trouble) in TROUBLES.into_iter().enumerate() {
+            let met = first(&proxy, SWAP, 1, trouble);
+            let value = format!("{n}");
+            version = soon(c.cell("v").compare_exchange(version, value.as_bytes())).await.unwrap().unwrap();
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            let now = other.cell("v").load().await.unwrap();
+            assert_eq!((now.version, now.value.as_deref()), (version, Some(value.as_bytes())), "{trouble:?}");
+        }
+        let conflict = c.cell("v").compare_exchange(Version::NONE, b"x".as_slice()).await.unwrap().unwrap_err();
+        assert_eq!(conflict.now.version, version);
+    });
+}
+
+#[test]
+fn what_was_abandoned_is_taken_back_whatever_arrives_when() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        let troubles = [Trouble::LoseReply, Trouble::Lose, Trouble::Late(100 * MS), Trouble::Late(700 * MS)];
+        for (n, trouble) in troubles.into_iter().enumerate() {
+            let name = format!("x{n}");
+            // Every try meets it.
+            let met = first(&proxy, "acquire", 100, trouble);
+            let lock = c.mutex(&name);
+            let sent = async {
+                eventually("sent", || async { met.load(SeqCst) > 0 }).await;
+                tokio::time::sleep(50 * MS).await;
+            };
+            tokio::select! {
+                got = lock.lock() => drop(got),
+                () = sent => {}
+            }
+            proxy.calm();
+            eventually("taken back", || async {
+                let status = other.inspect(&name).await.unwrap();
+                !status.is_held() && status.waiters.is_empty()
+            })
+            .await;
+            // And nothing comes after the end of the attempt.
+            tokio::time::sleep(OVER).await;
+            let status = other.inspect(&name).await.unwrap();
+            assert!(!status.is_held() && status.waiters.is_empty(), "{trouble:?} {status:?}");
+        }
+    });
+}
