@@ -46,6 +46,34 @@ async fn a_try_whose_answer_was_lost_and_whose_row_is_kept() {
     }
     assert!(met > 0, "the row was never kept in time");
 }
+/// Somebody keeps the lock's row for longer than a waiter who is silent would live: whoever is in front stays there. (Red: no sign of life
+/// from one who finds the row kept.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_turn_that_comes_while_the_row_is_kept() {
+    let server = MariaDb::start();
+    let [a, b, c] = [client(&server.url()).await, client(&server.url()).await, client(&server.url()).await];
+    let held = a.mutex("x").ttl(2 * SEC).lock().await.unwrap();
+    let first = tokio::spawn(b.mutex("x").lock());
+    queued(&b, "x", 1).await;
+    let second = tokio::spawn(c.mutex("x").lock());
+    queued(&b, "x", 2).await;
+    // No renewal comes through, so the lease ends; and nobody can be granted it.
+    let mut keeper = Session::new(&server);
+    keeper.ask("BEGIN; SELECT COUNT(*) FROM fencelock_lock FOR UPDATE");
+    held.lost().await;
+    let began = Instant::now();
+    while began.elapsed() < 5 * SEC {
+        // Whoever is not among them is taken for dead, and is passed.
+        assert_eq!(b.inspect("x").await.unwrap().waiters.len(), 2, "{:?} after the lease's end", began.elapsed());
+        tokio::time::sleep(20 * MS).await;
+    }
+    assert!(!first.is_finished() && !second.is_finished());
+    keeper.ask("COMMIT");
+    let held = within("who was in front", first).await.unwrap().unwrap();
+    assert!(!second.is_finished());
+    held.release().await.unwrap();
+    within("who came later", second).await.unwrap().unwrap().release().await.unwrap();
+}
 /// Somebody becomes a reader while a renewal is under way: that is no loss. (Red: a renewal that takes a writer who is gone for the end.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_beside_a_downgrade() {

@@ -245,6 +245,8 @@ looking: BEGIN
   CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
+    -- Whoever keeps the row may keep it for longer than its place would live.
+    CALL fencelock_beat(p_client, p_pulse, t);
     CALL fencelock_missed('gone', p_space, p_name, t);
     LEAVE looking;
   END IF;
