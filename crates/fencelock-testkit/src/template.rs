@@ -37,7 +37,9 @@ pub(crate) fn give(path: &Path, user: &str) {
 pub(crate) fn made(name: &str, user: &str, make: impl FnOnce(&Path) -> Vec<String>) -> PathBuf {
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    // It need not be where cargo builds, and so need not be there.
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target");
+    std::fs::create_dir_all(&target).unwrap_or_else(|e| panic!("{}: {e}", target.display()));
     let made = target.join(format!("{name}-{}", owner(user).0));
     if made.is_dir() {
         return made;
