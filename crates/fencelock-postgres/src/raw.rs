@@ -66,29 +66,34 @@ impl Raw {
     }
     /// Waits for the lock: release, word of it, one call.
     pub async fn lock(&self, name: &str, hold: u128) -> Result<RawHold> {
-        let told = |fault: Fault| fault.tell("lock", "the bare driver");
+        let fails = |fault: Fault| fault.tell("lock", "the bare driver");
         let hold = HoldId::from_bytes(hold.to_be_bytes());
         loop {
             // Nobody listens for the one who gets it at once.
-            match self.claim(name, hold, self.shared.ears().is_some()).await.map_err(told)? {
+            match self.claim(name, hold, self.shared.ears().is_some()).await.map_err(fails)? {
                 Reply::Done { number, .. } => return Ok(RawHold { name: name.to_owned(), hold, token: number }),
                 Reply::Queued { .. } => break,
-                Reply::Busy(_) => self.listen().await.map_err(told)?,
+                Reply::Busy(_) => self.listen().await.map_err(fails)?,
                 Reply::Locked => {}
-                _ => return Err(told(Fault::Answer)),
+                _ => return Err(fails(Fault::Answer)),
             }
         }
         let mut ears = self.ears.lock().await;
-        let Some(ears) = ears.as_mut() else { return Err(told(Fault::Closed)) };
+        let Some(ears) = ears.as_mut() else { return Err(fails(Fault::Closed)) };
+        let mut told = false;
         loop {
-            let _ = timeout(LOOK, ears.heard.recv()).await;
+            if !told {
+                let _ = timeout(LOOK, ears.heard.recv()).await;
+            }
+            told = false;
             let call = self.shared.link.call("refresh").text(&self.shared.space).text(name);
             let call = call.id(hold).number(micros(TTL)).end();
-            match self.shared.link.run(&self.conn, PATIENCE, &call).await.map_err(told)? {
+            match self.shared.link.run(&self.conn, PATIENCE, &call).await.map_err(fails)? {
                 Reply::Done { number, .. } => return Ok(RawHold { name: name.to_owned(), hold, token: number }),
-                Reply::Queued { .. } => drop(self.shared.beat(PATIENCE).await.map_err(told)?),
-                Reply::Locked => {}
-                _ => return Err(told(Fault::Answer)),
+                Reply::Queued { .. } => drop(self.shared.beat(PATIENCE).await.map_err(fails)?),
+                // Who told it has not gone yet.
+                Reply::Locked => told = true,
+                _ => return Err(fails(Fault::Answer)),
             }
         }
     }

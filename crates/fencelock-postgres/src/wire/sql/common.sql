@@ -47,6 +47,23 @@ BEGIN
 END
 $f$;
 
+-- The lock's row. Whoever else has it mostly commits before an answer would have come and gone, so that is looked for some times, for 4 ms
+-- in all. Whoever keeps it for longer is waited for by nobody (SAFETY E2). None: it is kept, or is not there.
+CREATE FUNCTION {s}.fencelock_take(p_space text, p_name text) RETURNS {s}.fencelock_lock LANGUAGE plpgsql AS $f$
+DECLARE
+  l {s}.fencelock_lock;
+BEGIN
+  FOR i IN 0 .. 23 LOOP
+    SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+    EXIT WHEN FOUND;
+    IF i >= 20 THEN
+      PERFORM pg_sleep(0.001);
+    END IF;
+  END LOOP;
+  RETURN l;
+END
+$f$;
+
 -- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was
 -- set back has left ends that are further away than their leases are long: these are cut. Only under the lock's row.
 CREATE FUNCTION {s}.fencelock_settle(l {s}.fencelock_lock, t timestamptz) RETURNS {s}.fencelock_lock

@@ -91,10 +91,10 @@ BEGIN
   INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
     WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  l := {s}.fencelock_take(p_space, p_name);
   t := clock_timestamp();
   r.now := {s}.fencelock_us(t);
-  IF NOT FOUND THEN
+  IF l.space IS NULL THEN
     r.code := 'locked';
     RETURN r;
   END IF;
@@ -162,9 +162,9 @@ BEGIN
   INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
     WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  l := {s}.fencelock_take(p_space, p_name);
   t := clock_timestamp();
-  IF NOT FOUND THEN
+  IF l.space IS NULL THEN
     v.code := 'locked';
     RETURN v;
   END IF;

@@ -58,9 +58,9 @@ BEGIN
       RETURN r;
     END IF;
   END IF;
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  l := {s}.fencelock_take(p_space, p_name);
   t := clock_timestamp();
-  IF NOT FOUND THEN
+  IF l.space IS NULL THEN
     r.code := 'locked';
     RETURN r;
   END IF;
@@ -125,9 +125,9 @@ BEGIN
   THEN
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
   END IF;
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  l := {s}.fencelock_take(p_space, p_name);
   t := clock_timestamp();
-  IF NOT FOUND THEN
+  IF l.space IS NULL THEN
     r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
       THEN 'locked' ELSE 'gone' END;
     r.now := {s}.fencelock_us(t);
@@ -326,9 +326,9 @@ DECLARE
   r {s}.fencelock_reply;
   t timestamptz;
 BEGIN
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  l := {s}.fencelock_take(p_space, p_name);
   t := clock_timestamp();
-  IF NOT FOUND THEN
+  IF l.space IS NULL THEN
     r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
       THEN 'locked' ELSE 'busy' END;
     r.now := {s}.fencelock_us(t);
