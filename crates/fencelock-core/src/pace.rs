@@ -2,10 +2,13 @@
 use crate::Moment;
 use std::time::Duration;
 
-/// So often the first of all looks, in ms, and when that has been in vain for a while.
+/// So often the first of all looks, in ms, and when that has been in vain for a while; and at the very beginning, since those in front
+/// of it may have been quick.
 const FIRST: u64 = 40;
 const FIRST_LATER: u64 = 150;
 const EAGER: Duration = Duration::from_secs(5);
+const FIRST_AT_ONCE: u64 = 20;
+const QUICK: Duration = Duration::from_millis(200);
 /// Everybody else looks when his turn may be near, but at least and at most this often.
 const SOON: Duration = Duration::from_millis(20);
 const LOOK: u64 = 1_050;
@@ -16,8 +19,8 @@ const NEAR: u32 = 3;
 /// Those who wait for a lease to end look one after the other.
 const APART: Duration = Duration::from_millis(60);
 
-/// When a waiter looks whether his turn has come, where nothing tells him: the first of all every 40 ms for a while, everybody
-/// else when his turn may be near by how fast the queue has moved so far, and about once a second at least.
+/// When a waiter looks whether his turn has come, where nothing tells him: the first of all every 20 ms, then every 40 ms for a
+/// while, everybody else when his turn may be near by how fast the queue has moved so far, and about once a second at least.
 ///
 /// # Examples
 ///
@@ -52,8 +55,12 @@ impl Pace {
     pub fn nap(&mut self, now: Moment, ahead: Option<u32>, rest: Option<Duration>) -> Duration {
         let ahead = ahead.unwrap_or(0);
         let look = if ahead == 0 {
-            let eager = self.first.get_or_insert(now).until(now) < EAGER;
-            let most = if eager { FIRST } else { FIRST_LATER };
+            let been = self.first.get_or_insert(now).until(now);
+            let most = match been {
+                been if been < QUICK => FIRST_AT_ONCE,
+                been if been < EAGER => FIRST,
+                _ => FIRST_LATER,
+            };
             Duration::from_millis(fastrand::u64(most * 4 / 5..most * 6 / 5))
         } else {
             self.first = None;
@@ -100,7 +107,7 @@ mod tests {
     #[test]
     fn the_first_looks_often_for_a_while_and_the_others_seldom() {
         let first = looks(5, |_| 0);
-        assert!((110..=135).contains(&first), "{first}");
+        assert!((115..=140).contains(&first), "{first}");
         let later = looks(25, |_| 0) - first;
         assert!((120..=150).contains(&later), "{later}");
         let other = looks(20, |_| 9);

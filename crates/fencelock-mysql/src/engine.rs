@@ -5,7 +5,7 @@ use crate::{
     keeper::{Order, run},
     link::{Conn, Lane, Link},
     list::list,
-    session::{MysqlSessionEngine, take_back},
+    session::{MysqlSessionEngine, prove, take_back},
     shared::Shared,
     shedlock::MysqlShedLockEngine,
     turns::Turned,
@@ -97,9 +97,12 @@ impl MysqlEngine {
         let store = link.set_up(&config).await.map_err(|fault| link.tell("connect", &fault))?;
         let told = |_| Error::new(ErrorKind::Closed, "connect", "no number could be made");
         let client = EngineId::random()?.to_string().parse::<HoldId>().map_err(told)?;
-        if config.doorbell && link.pulse(client).await.map_err(|fault| link.tell("connect", &fault))?.is_none() {
-            let what = "a named lock is not one session's here, so there are no doorbells: a Galera cluster, or a proxy that lends sessions";
-            return Err(Error::new(ErrorKind::InvalidConfig, "connect", what).hint("leave out doorbell=on"));
+        if config.doorbell {
+            prove(&link).await.map_err(|fault| match fault {
+                Fault::Pooled(what) => Error::new(ErrorKind::Unsupported, "connect", what)
+                    .hint("leave out doorbell=on: leases need no sessions"),
+                fault => link.tell("connect", &fault),
+            })?;
         }
         let capabilities = Capabilities {
             read_write: true,

@@ -6,6 +6,7 @@ mod common;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_mysql::MysqlEngine;
 use fencelock_testkit::MariaDb;
 use std::{
     process::Stdio,
@@ -346,6 +347,22 @@ async fn a_break_costs_nobody_his_place() {
     eventually("it beats again", || std::future::ready(server.ask(&felt) == "1")).await;
     held.release().await.unwrap();
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
+}
+/// A doorbell is a named lock of one session: where sessions are not ours, or a node has its own, it is refused, and says why. (Red: whoever
+/// is felt once by another connection of the same pooler passes.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doorbells_where_sessions_are_not_ours() {
+    let server = MariaDb::start();
+    let open = async |url: String| MysqlEngine::from_url(&(url + "?doorbell=on")).await;
+    let place = format!("127.0.0.1:{}", server.port());
+    let error = open(server.url().replace(&place, &two_for_each(server.port()).to_string())).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("proxy"), "{error}");
+    assert!(error.to_string().contains("doorbell=on"), "{error}");
+    let node = MariaDb::with(&["--wsrep-on=ON"]);
+    let error = open(node.url()).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("cluster"), "{error}");
+    // As leases they are served.
+    client(&node.url()).await.mutex("x").lock().await.unwrap().release().await.unwrap();
 }
 /// Those who wait by doorbells have their turns in their order, also when a doorbell breaks, and when one of them is killed at a bad moment:
 /// what is rung is a hint. (Red: a ring that is waited for without an end.)

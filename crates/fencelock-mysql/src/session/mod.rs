@@ -118,7 +118,7 @@ impl Sessions {
 }
 
 /// Named locks are one server's, each session of ours is one of its own, and stays what it is.
-async fn prove(link: &Link) -> Result<(), Fault> {
+pub(crate) async fn prove(link: &Link) -> Result<(), Fault> {
     let settings = "'wsrep_on', 'group_replication_single_primary_mode'";
     let rows = link.again(&format!("SHOW GLOBAL VARIABLES WHERE variable_name IN ({settings})")).await?;
     let is = |name, value| rows.iter().any(|row| (column(row, 0), column(row, 1)) == (Some(name), Some(value)));
