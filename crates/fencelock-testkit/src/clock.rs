@@ -39,6 +39,19 @@ impl WallClock {
         clock.set(0);
         clock
     }
+    /// One that is 11 minutes ahead, and one that is as much behind.
+    ///
+    /// # Panics
+    /// They cannot be built.
+    #[must_use]
+    pub fn apart() -> Vec<Self> {
+        let clock = |forward| {
+            let clock = Self::new();
+            clock.step(Duration::from_secs(660), forward);
+            clock
+        };
+        vec![clock(true), clock(false)]
+    }
     /// What a process is started with.
     pub(crate) fn environment(&self) -> [(&'static str, PathBuf); 2] {
         [("LD_PRELOAD", self.folder.join("clock.so")), ("FENCELOCK_CLOCK", self.folder.join("offset"))]

@@ -6,21 +6,28 @@
 mod common;
 mod failover;
 mod scene;
-mod worker;
 
+use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::processes::{
     stories::{
         at_the_release, cancels, downgrades, exclusion, holder, order, permits, readers_and_writers, starvation,
         stopped_holder, wake_ups, weights,
     },
-    tenth, trials,
+    tenth, trials, work,
 };
 use scene::Scene;
+use std::time::Duration;
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
     if words.get(1).is_some_and(|word| word == "worker") {
-        return worker::main(&words[2..]);
+        return work(&words[2..], |words| {
+            let mut config = Config::from_url(&words[1]).unwrap();
+            if words[0] == "contend" {
+                config.ttl = Duration::from_secs(5);
+            }
+            async move { common::built(EtcdEngine::connect(config).await.unwrap()) }
+        });
     }
     trials(&[
         ("exclusion_between_12_processes", exclusion::<Scene>),

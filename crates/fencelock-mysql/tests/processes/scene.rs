@@ -2,7 +2,7 @@
 use crate::common::client;
 use fencelock_core::Client;
 use fencelock_testkit::{
-    Folder, MariaDb,
+    Folder, MariaDb, WallClock,
     processes::{self, Cuts, Worker},
 };
 use std::{marker::PhantomData, path::Path, time::Duration};
@@ -36,11 +36,12 @@ pub(crate) struct Scene<W> {
     folder: Folder,
     runtime: Runtime,
     client: Client,
+    clocks: Vec<WallClock>,
     way: PhantomData<W>,
 }
 impl<W: Way> processes::Scene for Scene<W> {
     const ENGINE: &'static str = W::ENGINE;
-    const WORKERS: &'static str = "two runtimes";
+    const WORKERS: &'static str = "two runtimes, three clocks";
     const TTL: Duration = Duration::from_millis(2_500);
     const BRIEF: Duration = Duration::from_millis(600);
     const AFTER_TTL: Duration = Duration::from_millis(250);
@@ -49,7 +50,10 @@ impl<W: Way> processes::Scene for Scene<W> {
         let (server, runtime) =
             (MariaDb::start(), Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
         let client = runtime.block_on(client(&url::<W>(&server)));
-        Self { server, folder: Folder::new("processes"), runtime, client, way: PhantomData }
+        Self { server, folder: Folder::new("processes"), runtime, client, clocks: Vec::new(), way: PhantomData }
+    }
+    fn with_wrong_clocks() -> Self {
+        Self { clocks: WallClock::apart(), ..Self::new() }.proved_apart()
     }
     fn folder(&self) -> &Path {
         self.folder.path()
@@ -63,7 +67,7 @@ impl<W: Way> processes::Scene for Scene<W> {
     /// Every other one on a runtime with two threads.
     fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker {
         let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
-        Worker::start(&[&[flavour, role, &url::<W>(&self.server)], words].concat())
+        Worker::start_by(self.clocks.get(n % 3), &[&[flavour, role, &url::<W>(&self.server)], words].concat())
     }
     /// In µs of the server's clock. What had been sent to prolong it was on the server's side of the connection already: it is done when
     /// nothing works any more.

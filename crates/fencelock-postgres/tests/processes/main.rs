@@ -5,21 +5,23 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod scene;
-mod worker;
 
 use fencelock_testkit::processes::{
     stories::{
         at_the_release, cancels, downgrades, exclusion, head_waiter, holder, increments, killed_session, order,
         permits, readers_and_writers, starvation, stopped_head_waiter, stopped_holder, stopped_session, weights,
     },
-    tenth, trials,
+    tenth, trials, work,
 };
 use scene::{Leases, Pooled, RepeatableRead, Scene, Serializable, Sessions, cuts, three_permits};
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
     if words.get(1).is_some_and(|word| word == "worker") {
-        return worker::main(words[2..].to_vec());
+        return work(&words[2..], |words| {
+            let url = words[1].clone();
+            async move { common::client(&url).await }
+        });
     }
     trials(&[
         ("exclusion_between_12_processes", exclusion::<Scene<Leases>>),

@@ -2,7 +2,7 @@
 use crate::common::client;
 use fencelock_core::Client;
 use fencelock_testkit::{
-    Folder, PgBouncer, Postgres,
+    Folder, PgBouncer, Postgres, WallClock,
     processes::{self, Cuts, Scene as _, Worker},
 };
 use std::{marker::PhantomData, path::Path, time::Duration};
@@ -48,11 +48,12 @@ pub(crate) struct Scene<W> {
     folder: Folder,
     runtime: Runtime,
     client: Client,
+    clocks: Vec<WallClock>,
     way: PhantomData<W>,
 }
 impl<W: Way> processes::Scene for Scene<W> {
     const ENGINE: &'static str = W::NAME;
-    const WORKERS: &'static str = "two runtimes";
+    const WORKERS: &'static str = "two runtimes, three clocks";
     const TTL: Duration = Duration::from_millis(2_500);
     const BRIEF: Duration = Duration::from_millis(600);
     const AFTER_TTL: Duration = Duration::from_millis(250);
@@ -64,7 +65,10 @@ impl<W: Way> processes::Scene for Scene<W> {
         );
         let pooler = W::POOLED.then(|| PgBouncer::start(&server, "transaction"));
         let client = runtime.block_on(client(&url::<W>(&server, None)));
-        Self { server, pooler, folder: Folder::new("processes"), runtime, client, way: PhantomData }
+        Self { server, pooler, folder: Folder::new("processes"), runtime, client, clocks: Vec::new(), way: PhantomData }
+    }
+    fn with_wrong_clocks() -> Self {
+        Self { clocks: WallClock::apart(), ..Self::new() }.proved_apart()
     }
     /// Where nobody is told, each hand-over is found by a look.
     fn rounds(n: usize) -> usize {
@@ -82,7 +86,10 @@ impl<W: Way> processes::Scene for Scene<W> {
     /// Every other one on a runtime with two threads.
     fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker {
         let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
-        Worker::start(&[&[flavour, role, &url::<W>(&self.server, self.pooler.as_ref())], words].concat())
+        Worker::start_by(
+            self.clocks.get(n % 3),
+            &[&[flavour, role, &url::<W>(&self.server, self.pooler.as_ref())], words].concat(),
+        )
     }
     /// In µs of the server's clock. What had been sent to prolong it was on the server's side of the connection already: it is done when
     /// nothing works any more.

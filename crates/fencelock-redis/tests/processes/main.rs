@@ -5,21 +5,23 @@
 mod common;
 mod cuts;
 mod scene;
-mod worker;
 
 use fencelock_testkit::processes::{
     stories::{
         at_the_release, cancels, downgrades, exclusion, head_waiter, holder, order, permits, readers_and_writers,
         starvation, stopped_head_waiter, stopped_holder, weights,
     },
-    trials,
+    trials, work,
 };
 use scene::Scene;
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
     if words.get(1).is_some_and(|word| word == "worker") {
-        return worker::main(words[2..].to_vec());
+        return work(&words[2..], |words| {
+            let url = words[1].clone();
+            async move { common::client(&url).await }
+        });
     }
     trials(&[
         ("exclusion_between_12_processes", exclusion::<Scene>),

@@ -5,8 +5,72 @@ use std::{
     fs,
     ops::Deref,
     path::Path,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime},
 };
+use tokio::runtime::Builder;
+
+/// The main function of a worker: `FLAVOUR ROLE ADDRESS …`, on a runtime with two threads (`two`), or on the caller's own (`one`). Its
+/// clients are made by what comes after the flavour.
+///
+/// Beside the parts of [`play`]:
+///
+/// * `apart`, as `spans`: each claim has a client of its own.
+/// * `contend ADDRESS NAME COUNTER LOG`: see [`contend`].
+/// * `wall ADDRESS`: what its wall clock shows, in seconds.
+///
+/// # Panics
+/// There is no such flavour or part; or it fails.
+pub fn work<C>(words: &[String], connect: impl Fn(&[String]) -> C + Send + Sync + 'static)
+where
+    C: Future<Output = Client> + Send,
+{
+    let runtime = match words[0].as_str() {
+        "one" => Builder::new_current_thread().enable_all().build(),
+        "two" => Builder::new_multi_thread().worker_threads(2).enable_all().build(),
+        other => panic!("no such flavour: {other}"),
+    };
+    let (runtime, words) = (runtime.unwrap(), words[1..].to_vec());
+    // In a task: where there are two threads the main one would be a third.
+    let done = runtime.spawn(async move {
+        match words[0].as_str() {
+            "apart" => {
+                let mut claims = Vec::new();
+                for what in &words[7..] {
+                    claims.push((connect(&words).await, what.as_str()));
+                }
+                record(claims, &words).await;
+            }
+            "contend" => contend(connect(&words).await, &words).await,
+            "wall" => say(&SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().to_string()),
+            other => assert!(play(connect(&words).await, &words).await, "no such worker: {other}"),
+        }
+    });
+    runtime.block_on(done).unwrap();
+}
+/// Takes a mutex again and again, whatever becomes of the server meanwhile, until there is a file `LOG.stop`; adds one to the counter as
+/// nobody could beside somebody else, and writes down from when to when it was valid.
+async fn contend(client: Client, words: &[String]) {
+    let [name, counter, log] = [&words[2], &words[3], &words[4]];
+    let (mut spans, stop) = (String::new(), format!("{log}.stop"));
+    while !Path::new(&stop).exists() {
+        let asked = now();
+        let Ok(guard) = client.mutex(name).lock().await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let start = now();
+        let n: u64 = fs::read_to_string(counter).unwrap_or_default().trim().parse().unwrap_or(0);
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
+        fs::write(format!("{log}.new"), (n + 1).to_string()).unwrap();
+        fs::rename(format!("{log}.new"), counter).unwrap();
+        let end = now();
+        guard.check().unwrap();
+        spans.push_str(&format!("{start} {end} 1 0 {} {}\n", start - asked, guard.token()));
+        // Whether it has arrived is not always known; the end of its lease or session ends it then.
+        let _ = guard.release().await;
+    }
+    fs::write(log, spans).unwrap();
+}
 
 /// Plays a part: its name, the store's address, and the rest. False: it is none of these.
 ///
@@ -122,7 +186,7 @@ async fn obey(mut guard: Any, again: Mutex) {
 /// Each of these takes its claim again and again and writes down from when to when it held, as lines for
 /// [`parse`](super::parse). Who is alone adds one to the counter, a file, as nobody could beside somebody else. Until all rounds
 /// are done, the end has come, or there is a file `LOG.stop`. The words are those of `spans`.
-pub async fn record(claims: impl IntoIterator<Item = (Client, &str)>, words: &[String]) {
+async fn record(claims: impl IntoIterator<Item = (Client, &str)>, words: &[String]) {
     let task = |(client, what): (Client, &str)| tokio::spawn(spans(client, words.to_vec(), claim(what)));
     let tasks: Vec<_> = claims.into_iter().map(task).collect();
     let mut log = String::new();

@@ -23,6 +23,13 @@ pub trait Scene: Sized {
     fn with_wrong_clocks() -> Self {
         Self::new()
     }
+    /// What the others work by is no error of the shim: of three workers one is ahead, and one behind.
+    #[must_use]
+    fn proved_apart(self) -> Self {
+        let walls: Vec<i64> = (0..3).map(|n| self.start(n, "wall", &[]).hear("").1.parse().unwrap()).collect();
+        assert!(walls[0] - walls[2] > 600 && walls[2] - walls[1] > 600, "{walls:?}");
+        self
+    }
     /// Of so many rounds in full, those of this run: a tenth if it is not in full. Where each takes long they are fewer still.
     fn rounds(n: usize) -> usize {
         tenth(n)

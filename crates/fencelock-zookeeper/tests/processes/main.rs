@@ -6,7 +6,6 @@
 mod common;
 mod failover;
 mod scene;
-mod worker;
 
 use fencelock_testkit::processes::{
     Cuts, full,
@@ -14,14 +13,26 @@ use fencelock_testkit::processes::{
         at_the_release, cancels, downgrades, exclusion, holder, order, permits, readers_and_writers, starvation,
         stopped_holder, wake_ups, weights,
     },
-    tenth, trials,
+    tenth, trials, work,
 };
+use fencelock_zookeeper::{Config, ZooKeeperEngine};
 use scene::{Kazoo, Scene};
+use std::time::Duration;
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
     if words.get(1).is_some_and(|word| word == "worker") {
-        return worker::main(&words[2..]);
+        return work(&words[2..], |words| {
+            let mut config = Config::from_url(&words[1]).unwrap();
+            // The ttl is the session's.
+            config.ttl = match words[0].as_str() {
+                "hold" => Duration::from_millis(words[3].parse().unwrap()),
+                "contend" => Duration::from_secs(5),
+                "spans" | "apart" => Duration::from_secs(30),
+                _ => Duration::from_secs(60),
+            };
+            async move { common::built(ZooKeeperEngine::connect(config).await.unwrap()) }
+        });
     }
     // The second time in full runs alone.
     let again = sessions::<Kazoo>().into_iter().filter(|_| full());
