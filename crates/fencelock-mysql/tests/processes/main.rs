@@ -6,13 +6,15 @@ mod common;
 mod scene;
 
 use fencelock_testkit::processes::{
+    Scene as _,
     stories::{
         at_the_release, cancels, downgrades, exclusion, head_waiter, holder, increments, killed_session, order,
-        permits, readers_and_writers, starvation, stopped_head_waiter, stopped_holder, stopped_session, weights,
+        permits, permits_in, readers_and_writers, starvation, stopped_head_waiter, stopped_holder, stopped_session,
+        weights,
     },
     tenth, trials, work,
 };
-use scene::{Doorbells, Leases, Scene, Sessions, cuts};
+use scene::{Doorbells, Leases, ReadCommitted, Scene, Sessions, cuts};
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
@@ -35,6 +37,7 @@ fn main() {
         ("no_writer_beside_anybody", readers_and_writers::<Scene<Leases>>),
         ("a_downgrade_lets_no_writer_in", downgrades::<Scene<Leases>>),
         ("never_more_than_there_are_permits", permits::<Scene<Leases>>),
+        ("never_more_permits_read_committed", || permits_in(&Scene::<ReadCommitted>::new(), tenth(200))),
         ("large_requests_do_not_starve", weights::<Scene<Leases>>),
         ("nobody_starves", starvation::<Scene<Leases>>),
         ("first_come_first_served", order::<Scene<Leases>>),

@@ -12,6 +12,8 @@ use tokio::runtime::{Builder, Runtime};
 pub(crate) trait Way {
     const ENGINE: &'static str;
     const QUERY: &'static str;
+    /// As the server begins transactions.
+    const ISOLATION: &'static str = "REPEATABLE-READ";
     /// Its record says when it ends.
     const LEASES: bool = true;
 }
@@ -19,6 +21,12 @@ pub(crate) struct Leases;
 impl Way for Leases {
     const ENGINE: &'static str = "MariaDB";
     const QUERY: &'static str = "";
+}
+pub(crate) struct ReadCommitted;
+impl Way for ReadCommitted {
+    const ENGINE: &'static str = "MariaDB, read committed";
+    const QUERY: &'static str = "";
+    const ISOLATION: &'static str = "READ-COMMITTED";
 }
 pub(crate) struct Doorbells;
 impl Way for Doorbells {
@@ -47,8 +55,10 @@ impl<W: Way> processes::Scene for Scene<W> {
     const AFTER_TTL: Duration = Duration::from_millis(250);
 
     fn new() -> Self {
-        let (server, runtime) =
-            (MariaDb::start(), Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+        let (server, runtime) = (
+            MariaDb::with(&[&format!("--transaction-isolation={}", W::ISOLATION)]),
+            Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
+        );
         let client = runtime.block_on(client(&url::<W>(&server)));
         Self { server, folder: Folder::new("processes"), runtime, client, clocks: Vec::new(), way: PhantomData }
     }

@@ -132,19 +132,11 @@ fn url<W: Way>(server: &Postgres, pooler: Option<&PgBouncer>) -> String {
         + if W::SESSIONS { "?strategy=session" } else { "" }
 }
 
-/// Twelve who want one of three permits: never four.
+/// However the database begins its transactions, and without an error in the server's log.
 pub(crate) fn three_permits<W: Way>() {
-    let (scene, rounds) = (Scene::<W>::new(), processes::tenth(200));
-    let start = |n, words: &[&str]| scene.start(n, "spans", words);
-    let (spans, _) = processes::run(scene.folder(), "x", rounds, 600, &[&["1/3"][..]; 12], start);
-    assert_eq!(spans.len(), 12 * rounds);
-    let (most, _) = processes::judge(&spans);
-    // Where nobody is told, three seldom look at once.
-    let least = if W::POOLED { 2 } else { 3 };
-    assert!((least..=3).contains(&most), "{most} at once");
+    let scene = Scene::<W>::new();
+    processes::stories::permits_in(&scene, processes::tenth(200));
     let log = std::fs::read_to_string(scene.server.folder().path().join("log")).unwrap();
     let errors: Vec<&str> = log.lines().filter(|line| line.contains("ERROR")).collect();
     assert!(errors.is_empty(), "{errors:?}");
-    let what = format!("{}: 12 processes, 3 permits, {rounds} rounds: the most at once", W::NAME);
-    processes::bar(&what, most, "<= 3", true);
 }

@@ -92,7 +92,10 @@ pub fn downgrades<S: Scene>() {
 }
 
 pub fn permits<S: Scene>() {
-    let (scene, rounds) = (S::new(), tenth(500));
+    permits_in(&S::new(), tenth(500));
+}
+/// Twelve who want one of three permits, so many times each: never four.
+pub fn permits_in<S: Scene>(scene: &S, rounds: usize) {
     let semaphore = scene.client().semaphore("x", 3);
     scene.runtime().block_on(async {
         let mut all = Vec::new();
@@ -104,13 +107,13 @@ pub fn permits<S: Scene>() {
             one.release().await.unwrap();
         }
     });
-    let (spans, _) = run(&scene, rounds, 600, &[&["1/3"][..]; 12]);
+    let (spans, _) = run(scene, rounds, 600, &[&["1/3"][..]; 12]);
     assert_eq!(spans.len(), 12 * rounds);
     let (most, _) = judge(&spans);
     assert!(most <= 3, "{most} permits of 3");
     assert!(most > 1, "the run must bite: {most} permits at once");
     let figure = format!("{most} in {} holds", spans.len());
-    bar(&format!("{}: 12 processes, 3 permits: the most at once", S::ENGINE), figure, "<= 3", true);
+    bar(&format!("{}: 12 processes, 3 permits, {rounds} rounds: the most at once", S::ENGINE), figure, "<= 3", true);
 }
 pub fn weights<S: Scene>() {
     let (scene, rounds) = (S::new(), tenth(500));
