@@ -385,9 +385,9 @@ async fn a_wait_is_the_servers_own() {
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
     println!("woken after {:?}", began.elapsed());
 }
-/// A wait that somebody breaks off at the server is begun anew, and a lock that its session has already is taken by no other hold of it. A
-/// second lock frees no first one, and names that differ in case are two locks or one, and never one that two have. (Red: what GET_LOCK does not
-/// know is taken for granted; a session that counts.)
+/// A wait that somebody breaks off at the server is begun anew, as another hold, and a lock that its session has already is taken by no other
+/// hold of it. A second lock frees no first one, and names that differ in case are two locks or one, and never one that two have. (Red: what
+/// GET_LOCK does not know is taken for granted; it is begun anew as the same hold; a session that counts.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_get_lock_is_known_for() {
     let server = MariaDb::start();
@@ -395,8 +395,13 @@ async fn what_get_lock_is_known_for() {
     let held = a.mutex("x").lock().await.unwrap();
     assert!(a.mutex("x").try_lock().await.unwrap().is_err(), "the same session");
     let wait = tokio::spawn(b.mutex("x").lock());
+    let place = || async { b.inspect("x").await.unwrap().waiters.first().map(|waiter| waiter.hold) };
+    let mut places = Vec::new();
     for kind in ["QUERY", "CONNECTION"] {
-        queued(&b, "x", 1).await;
+        // What anybody saw waiting in a session that is over holds nothing later (SAFETY E8).
+        eventually("it waits as another hold", || async { place().await.is_some_and(|hold| !places.contains(&hold)) })
+            .await;
+        places.push(place().await.unwrap());
         let waiting = "SELECT id FROM information_schema.processlist WHERE state = 'User lock'";
         let mut pid = String::new();
         eventually("it waits", || {
@@ -412,7 +417,9 @@ async fn what_get_lock_is_known_for() {
     held.check().unwrap();
     assert!(b.mutex("x").try_lock().await.unwrap().is_err() && b.mutex("y").try_lock().await.unwrap().is_err());
     held.release().await.unwrap();
-    within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
+    let next = within("its turn", wait).await.unwrap().unwrap();
+    assert!(!places.contains(&next.id()));
+    next.release().await.unwrap();
     second.release().await.unwrap();
     let (a, b) = (raw(&server).await, raw(&server).await);
     let upper = a.mutex("A").lock().await.unwrap();

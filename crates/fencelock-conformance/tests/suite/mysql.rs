@@ -152,9 +152,10 @@ impl Namespaces for Store {
 #[async_trait]
 impl Sessions for Store {
     async fn end(&self) {
-        // The latest first: nobody who waits gets a lock by a session that is ended next.
+        // Those who wait first, the latest before the others: nobody gets a lock by a session that is ended next.
         let pids = "SELECT id FROM information_schema.processlist WHERE state = 'User lock' \
-                    OR id IN (SELECT pid FROM fencelock_lock WHERE IS_USED_LOCK(named) = pid) ORDER BY id DESC";
+                    OR id IN (SELECT pid FROM fencelock_lock WHERE IS_USED_LOCK(named) = pid) \
+                    ORDER BY state <=> 'User lock' DESC, id DESC";
         for pid in self.server.ask(pids).lines() {
             // It may have ended meanwhile.
             let _ = self.server.client(&format!("KILL {pid}")).output();

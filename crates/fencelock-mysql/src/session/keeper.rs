@@ -141,7 +141,7 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>) {
 
 /// Waits in the server's queue, on a connection of its own, which then bears the lock.
 async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut reply: oneshot::Sender<Turned>) {
-    let mut pause = Duration::from_millis(10);
+    let (mut pause, mut displaced) = (Duration::from_millis(10), false);
     let passes = |fault: &Fault| sessions.shared.link.tell("lock", fault).is_temporary();
     let end = loop {
         let opened = tokio::select! {
@@ -160,6 +160,12 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             }
             Err(fault) => break Turned::Failed(fault),
         };
+        // There is a server again. Nobody sees the same hold in two sessions: what waited in the one before never holds.
+        if displaced {
+            bearer.has_waited();
+            bearer.closing.notify_one();
+            break Turned::Displaced;
+        }
         bearer.intend(request.hold(), sessions.borne(&request));
         sessions.hold(request.hold(), &bearer);
         let tended = Tended { sessions: &sessions, bearer: &bearer };
@@ -171,7 +177,8 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
         };
         match turned {
             Ok(end @ (Turned::Granted(_) | Turned::Stopped(_))) => break end,
-            // Its place is gone with its session. When that is gone it comes again, to whatever server there is then (SAFETY E8).
+            // Its place is gone with its session. When that is gone it comes again, under a fresh id, to whatever server there is then
+            // (SAFETY E8).
             end => {
                 bearer.close();
                 tokio::select! {
@@ -182,7 +189,10 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
                 }
                 match end {
                     Ok(end) => break end,
-                    Err(fault) if passes(&fault) => sleep(Duration::from_millis(fastrand::u64(5..20))).await,
+                    Err(fault) if passes(&fault) => {
+                        displaced = true;
+                        sleep(Duration::from_millis(fastrand::u64(5..20))).await;
+                    }
                     Err(fault) => break Turned::Failed(fault),
                 }
             }
