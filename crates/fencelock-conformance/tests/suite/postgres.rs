@@ -42,6 +42,8 @@ impl Family for Lease {
     fn start(&self) -> Box<dyn Fixture> {
         let server = match self {
             Self::Serializable => Postgres::with(&["default_transaction_isolation=serializable"]),
+            // Whoever waits there has a connection of his own, beside those of his client: in full that is a hundred clients of four trials.
+            Self::Session => Postgres::with(&["max_connections=4000"]),
             _ => Postgres::start(),
         };
         let pooler = matches!(self, Self::Pooled).then(|| PgBouncer::start(&server, "transaction"));
