@@ -237,6 +237,7 @@ impl Tended<'_> {
     }
     /// Whoever waits is told how he stands, once he does.
     async fn told(&self, request: &Request, busy: &mut Busy) -> Infallible {
+        let mut pause = Duration::from_millis(1);
         loop {
             match self.sessions.place(request, self.bearer.process.pid).await {
                 Ok(Some(now)) => {
@@ -244,9 +245,11 @@ impl Tended<'_> {
                     *busy = now;
                     return std::future::pending().await;
                 }
-                Ok(None) => sleep(Duration::from_millis(1)).await,
+                // Not so often where that takes long: each look reads all locks that the server has, and a hundred may come at once.
+                Ok(None) => sleep(pause).await,
                 Err(_) => sleep(Duration::from_millis(250)).await,
             }
+            pause = (pause * 2).min(Duration::from_millis(250));
         }
     }
     /// *Invariant (SAFETY G1, G2):* the lock came at a time that nobody here knows; what counts is a sign of life that was answered since.
