@@ -13,6 +13,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     process::ExitCode,
     sync::{Arc, mpsc},
+    thread::available_parallelism,
     time::{Duration, Instant},
 };
 use tokio::{
@@ -22,8 +23,10 @@ use tokio::{
 
 /// So many at once unless `--test-threads` says otherwise: trials wait more than they work.
 const THREADS: usize = 16;
-/// In full they work ten times as much.
-const FULL_THREADS: usize = 4;
+/// In full they work ten times as much: no more than there are processors, so that a hundred clients reach their server in time.
+fn full_threads() -> usize {
+    available_parallelism().map_or(1, usize::from).min(4)
+}
 /// So long after the last trial a store may still hold something.
 const QUIET: Duration = Duration::from_secs(10);
 
@@ -62,7 +65,7 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
     let mut args = Arguments::from_args();
     let whole =
         args.filter.is_none() && args.skip.is_empty() && args.test_threads.is_none() && !args.ignored && !args.list;
-    args.test_threads.get_or_insert(if full() { FULL_THREADS } else { THREADS });
+    args.test_threads.get_or_insert(if full() { full_threads() } else { THREADS });
     let alone = Arguments { test_threads: Some(1), ..args.clone() };
     let mut well = more.is_empty() || libtest(&args, more);
     // One family after the other, so that each has its own time.

@@ -38,7 +38,7 @@ impl Family for Lease {
     }
     fn start(&self) -> Box<dyn Fixture> {
         let session = matches!(self, Self::Session);
-        // Whoever waits there has a connection of his own, beside those of his client: in full that is a hundred clients of four trials.
+        // Whoever waits there has a connection of his own, beside those of his client: in full that is a hundred clients of each trial.
         let server = MariaDb::with(if session { &["--max-connections=4000"] } else { &[] });
         Box::new(Store { server, session, proxies: Mutex::default() })
     }

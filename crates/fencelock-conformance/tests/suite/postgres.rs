@@ -42,7 +42,7 @@ impl Family for Lease {
     fn start(&self) -> Box<dyn Fixture> {
         let server = match self {
             Self::Serializable => Postgres::with(&["default_transaction_isolation=serializable"]),
-            // Whoever waits there has a connection of his own, beside those of his client: in full that is a hundred clients of four trials.
+            // Whoever waits there has a connection of his own, beside those of his client: in full that is a hundred clients of each trial.
             Self::Session => Postgres::with(&["max_connections=4000"]),
             _ => Postgres::start(),
         };
