@@ -3,7 +3,7 @@
 //! Planted to see them go red: no sweep of what arrives late; a sweep that does not wait for the release.
 use super::*;
 use fencelock_conformance::proxy::Trouble;
-use fencelock_core::{Claim, Client, Token, Version};
+use fencelock_core::{Claim, Client, ErrorKind, Released, Token, Version};
 use std::sync::atomic::Ordering::SeqCst;
 
 const TROUBLES: [Trouble; 2] = [Trouble::LoseReply, Trouble::Twice];
@@ -36,6 +36,65 @@ fn acquire() {
             );
             let token = guard.token();
             guard.release().await.unwrap();
+            is_free(&other, "x", token).await;
+        }
+    });
+}
+
+/// Whatever is claimed: it is held once, and is free when it was given back.
+#[test]
+fn every_claim_and_its_release() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        for (name, claim, beside) in CLAIMS {
+            for (function, trouble) in
+                ["acquire", "release"].iter().flat_map(|it| TROUBLES.map(|trouble| (it, trouble)))
+            {
+                let what = format!("{function} of {claim:?}, {trouble:?}");
+                let met = first(&proxy, function, 1, trouble);
+                let held = soon(Any::lock(&c, name, claim, 30 * SEC)).await.unwrap();
+                let holders = other.inspect(name).await.unwrap().holders;
+                assert_eq!(holders.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [claim], "{what}");
+                assert!(Any::is_busy(&other, name, beside).await, "{what}");
+                held.release().await.unwrap();
+                assert_eq!(met.load(SeqCst), 1, "{what}");
+                let status = other.inspect(name).await.unwrap();
+                assert!(!status.is_held() && status.waiters.is_empty(), "{what}: {status:?}");
+                Any::attempt(&other, name, beside).await.unwrap().expect("it is free").release().await.unwrap();
+            }
+        }
+    });
+}
+/// A hold that somebody breaks is broken once: whoever comes next has nothing to do with it.
+#[test]
+fn a_hold_that_is_broken() {
+    let server = Server::start();
+    runtime().block_on(async {
+        let (proxy, url) = proxied(&server);
+        let (c, other) = (client(&url).await, client(&server.url()).await);
+        for trouble in TROUBLES {
+            let held = other.mutex("x").ttl(2 * SEC).lock().await.unwrap();
+            let next = tokio::spawn(other.mutex("x").lock());
+            queued(&other, "x", 1).await;
+            let met = first(&proxy, "force", 1, trouble);
+            let answer = soon(c.force_release("x", held.token())).await;
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            let next = soon(next).await.unwrap().unwrap();
+            // Who asks again finds it broken, or somebody else's.
+            match answer {
+                Ok(Released::Released) => {}
+                Ok(Released::NotHeld { holder }) => {
+                    assert!(holder.is_none_or(|holder| holder.token == next.token()), "{trouble:?}");
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Ambiguous, "{trouble:?}: {error}"),
+            }
+            soon(held.lost()).await;
+            let status = other.inspect("x").await.unwrap();
+            assert_eq!((status.holders.len(), status.holders[0].token), (1, next.token()), "{trouble:?}");
+            let token = next.token();
+            next.release().await.unwrap();
             is_free(&other, "x", token).await;
         }
     });
