@@ -79,7 +79,7 @@ impl MysqlEngine {
     /// ```
     ///
     /// # Errors
-    /// `Unreachable` within 5 s, `PermissionDenied`, `InvalidConfig`.
+    /// `Unreachable` within 5 s, `PermissionDenied`, `InvalidConfig`; `Unsupported` where doorbells are asked for and cannot be.
     ///
     /// # Cancel safety
     /// If dropped nothing is left but, perhaps, the tables.

@@ -140,7 +140,7 @@ fn a_storm() {
                             }
                             _ => {
                                 let lock = client.rw_lock(format!("w{name}"));
-                                if many % 3 == 0 {
+                                if many.is_multiple_of(3) {
                                     let writer = lock.write().await.unwrap();
                                     writer.downgrade().await.unwrap().release().await.unwrap();
                                 } else {

@@ -120,8 +120,8 @@ async fn vanishes(n: usize) -> Duration {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_vanishes_while_it_waits() {
     let mut times = Vec::new();
-    // A table is locked for all who share the server: each has one of its own, and they start a few at a time.
-    for few in (0..2 * tenth(20)).collect::<Vec<_>>().chunks(4) {
+    // A table is locked for all who share the server: each has one of its own, and they start two at a time.
+    for few in (0..2 * tenth(20)).collect::<Vec<_>>().chunks(2) {
         let mut all = JoinSet::new();
         for &n in few {
             all.spawn(vanishes(n));

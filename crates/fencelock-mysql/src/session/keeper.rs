@@ -210,20 +210,23 @@ async fn one_that_waits(sessions: &Arc<Sessions>, ttl: Duration) -> Result<Arc<B
     let idle = ttl.min(CONFIRM);
     if let Some(bearer) = sessions.rested(ttl) {
         // The server may have ended it, and the others.
-        if bearer.begin_waiting(idle).await.is_ok() {
+        if begun(&bearer, idle).await.is_ok() {
             return Ok(bearer);
         }
-        bearer.close();
     }
     let bearer = open(sessions, ttl, true).await?;
     // Before anything is told of it: one that is neither waiting nor bearing anything is idle.
     bearer.will_wait();
     tokio::spawn(tend(sessions.clone(), bearer.clone()));
-    // Whoever gives up meanwhile leaves nothing that nobody waits in.
+    begun(&bearer, idle).await?;
+    Ok(bearer)
+}
+/// Whoever gives up meanwhile, or cannot, leaves nothing that nobody waits in.
+async fn begun(bearer: &Arc<Bearer>, idle: Duration) -> Result<(), Fault> {
     let unless = Closing(Some(bearer.clone()));
     bearer.begin_waiting(idle).await?;
     unless.keep();
-    Ok(bearer)
+    Ok(())
 }
 /// It is closed with this, unless it is needed.
 struct Closing(Option<Arc<Bearer>>);

@@ -13,6 +13,13 @@ BEGIN
   END IF;
 END
 //
+-- The same of one who goes on waiting, outside of a transaction: what keeps it from being said decides nothing else.
+CREATE PROCEDURE fencelock_goes_on(IN p_client BINARY(16), IN p_pulse BIGINT, IN t BIGINT) SQL SECURITY INVOKER
+BEGIN
+  DECLARE CONTINUE HANDLER FOR 1205, 1213 BEGIN END;
+  CALL fencelock_beat(p_client, p_pulse, t);
+END
+//
 -- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
 CREATE PROCEDURE fencelock_acquire(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_wait BOOLEAN, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_who BLOB)
 SQL SECURITY INVOKER
@@ -246,7 +253,7 @@ looking: BEGIN
   IF NOT l_found THEN
     COMMIT;
     -- Whoever keeps the row may keep it for longer than its place would live.
-    CALL fencelock_beat(p_client, p_pulse, t);
+    CALL fencelock_goes_on(p_client, p_pulse, t);
     CALL fencelock_missed('gone', p_space, p_name, t);
     LEAVE looking;
   END IF;
@@ -269,6 +276,7 @@ looking: BEGIN
   CALL fencelock_fits(p_space, p_name, t, TRUE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
   IF NOT v_fits THEN
     COMMIT;
+    CALL fencelock_goes_on(p_client, p_pulse, t);
     CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
     LEAVE looking;
   END IF;

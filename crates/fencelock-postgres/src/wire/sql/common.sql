@@ -47,18 +47,25 @@ BEGIN
 END
 $f$;
 
--- The lock's row. Whoever else has it mostly commits before an answer would have come and gone, so that is looked for some times, for 4 ms
--- in all. Whoever keeps it for longer is waited for by nobody (SAFETY E2). None: it is kept, or is not there.
-CREATE FUNCTION {s}.fencelock_take(p_space text, p_name text) RETURNS {s}.fencelock_lock LANGUAGE plpgsql AS $f$
+-- The lock's row. Whoever else has it mostly commits before an answer would have come and gone, so that is looked for again, for 3 ms
+-- in all; whoever gives something back is as stubborn as those who want it. Whoever keeps it for longer is waited for by nobody (SAFETY E2).
+-- None: it is kept, or is not there. `p_stays`: it is not taken over, so beside a transaction that only keeps it from that (SAFETY E2).
+-- `p_once`: this transaction has others already, for which nobody waits longer.
+CREATE FUNCTION {s}.fencelock_take(p_space text, p_name text, p_stays boolean, p_once boolean DEFAULT false) RETURNS {s}.fencelock_lock LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
 BEGIN
-  FOR i IN 0 .. 23 LOOP
-    SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
-    EXIT WHEN FOUND;
-    IF i >= 20 THEN
+  FOR i IN 0 .. 22 LOOP
+    IF i > 20 THEN
       PERFORM pg_sleep(0.001);
     END IF;
+    IF p_stays THEN
+      SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
+    ELSE
+      SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+    END IF;
+    EXIT WHEN FOUND OR p_once;
+    EXIT WHEN i = 0 AND NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name);
   END LOOP;
   RETURN l;
 END

@@ -91,7 +91,7 @@ BEGIN
   INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
     WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
-  l := {s}.fencelock_take(p_space, p_name);
+  l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
   r.now := {s}.fencelock_us(t);
   IF l.space IS NULL THEN
@@ -162,7 +162,7 @@ BEGIN
   INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
     WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
-  l := {s}.fencelock_take(p_space, p_name);
+  l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
   IF l.space IS NULL THEN
     v.code := 'locked';

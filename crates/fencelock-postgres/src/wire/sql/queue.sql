@@ -58,7 +58,7 @@ BEGIN
       RETURN r;
     END IF;
   END IF;
-  l := {s}.fencelock_take(p_space, p_name);
+  l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
   IF l.space IS NULL THEN
     r.code := 'locked';
@@ -125,7 +125,7 @@ BEGIN
   THEN
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
   END IF;
-  l := {s}.fencelock_take(p_space, p_name);
+  l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
   IF l.space IS NULL THEN
     r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
@@ -160,8 +160,9 @@ DECLARE
   t timestamptz;
   had boolean := false;
 BEGIN
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
-  IF NOT FOUND THEN
+  -- Without a token it is one of many.
+  l := {s}.fencelock_take(p_space, p_name, true, p_token IS NULL);
+  IF l.space IS NULL THEN
     r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
       THEN 'locked' ELSE 'gone' END;
     r.now := {s}.fencelock_us(clock_timestamp());
@@ -291,9 +292,9 @@ BEGIN
     r.code := 'done';
     RETURN r;
   END IF;
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
-  r.code := CASE WHEN FOUND THEN 'done' ELSE 'locked' END;
-  IF FOUND THEN
+  l := {s}.fencelock_take(p_space, p_name, true);
+  r.code := CASE WHEN l.space IS NOT NULL THEN 'done' ELSE 'locked' END;
+  IF l.space IS NOT NULL THEN
     PERFORM set_config('synchronous_commit', 'off', true);
     DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
     t := clock_timestamp();
@@ -326,7 +327,7 @@ DECLARE
   r {s}.fencelock_reply;
   t timestamptz;
 BEGIN
-  l := {s}.fencelock_take(p_space, p_name);
+  l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
   IF l.space IS NULL THEN
     r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)

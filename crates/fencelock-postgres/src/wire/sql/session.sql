@@ -120,10 +120,10 @@ BEGIN
     INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
       ON CONFLICT DO NOTHING;
   END IF;
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
+  l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
   r.now := {s}.fencelock_us(t);
-  IF NOT FOUND THEN
+  IF l.space IS NULL THEN
     r.code := 'locked';
     RETURN r;
   END IF;
@@ -239,8 +239,8 @@ BEGIN
   IF l.hold = p_hold AND l.pid = pg_backend_pid() THEN
     -- What is given back is free, also before its time: core has waited for that, or nobody was ever told of it.
     IF l.until IS NOT NULL THEN
-      SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR NO KEY UPDATE SKIP LOCKED;
-      IF NOT FOUND THEN
+      l := {s}.fencelock_take(p_space, p_name, true);
+      IF l.space IS NULL THEN
         r.code := 'locked';
         RETURN r;
       END IF;
@@ -284,8 +284,8 @@ BEGIN
     r.code := 'done';
     RETURN r;
   END IF;
-  SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name FOR UPDATE SKIP LOCKED;
-  IF NOT FOUND THEN
+  l := {s}.fencelock_take(p_space, p_name, false);
+  IF l.space IS NULL THEN
     r.code := 'locked';
     RETURN r;
   END IF;
