@@ -134,6 +134,39 @@ async fn a_pool_of_one() {
     psql.args(["-X", "-q", "-A", "-t", "-c", "SHOW transaction_isolation", "-c", "SHOW synchronous_commit", &url]);
     assert_eq!(String::from_utf8(psql.output().unwrap().stdout).unwrap(), "serializable\nlocal\n");
 }
+/// Behind a pooler of transactions nobody listens: what was told there would be somebody else's, and whoever is taken to be alive by a process of
+/// the server that is not his is passed when that one ends. Also where many come between two looks. (Red: a look that is made once.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_pooler() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::with_pool(&server, "transaction", 8);
+    let (url, direct) = (server.url_through(&pooler), client(&server.url()).await);
+    let held = direct.mutex("x").lock().await.unwrap();
+    let mut busy = tokio::task::JoinSet::new();
+    for n in 0..12 {
+        let client = client(&url).await;
+        busy.spawn(async move {
+            loop {
+                client.mutex(format!("y{n}")).lock().await.unwrap().release().await.unwrap();
+            }
+        });
+    }
+    let listens = "SELECT count(*) FROM fencelock_client WHERE pid IS NOT NULL";
+    let mut waits = tokio::task::JoinSet::new();
+    for n in 0..24 {
+        let waiter = client(&url).await;
+        waits.spawn(waiter.mutex("x").lock());
+        queued(&direct, "x", n + 1).await;
+        assert_eq!(server.ask(listens), "0", "{n} waiters");
+    }
+    let began = Instant::now();
+    while began.elapsed() < 2 * SEC {
+        assert_eq!(server.ask(listens), "0", "{:?} later", began.elapsed());
+    }
+    busy.abort_all();
+    held.release().await.unwrap();
+    within("one of them has it", waits.join_next()).await.unwrap().unwrap().unwrap().release().await.unwrap();
+}
 /// A counter in the user's own transactions, under the lock: exact, whatever these see. (Red: an acquire that ignores the holder.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_counter_in_transactions() {
