@@ -15,7 +15,7 @@ use tokio::runtime::Builder;
 /// Beside the parts of [`play`]:
 ///
 /// * `apart`, as `spans`: each claim has a client of its own.
-/// * `contend ADDRESS NAME COUNTER LOG`: see [`contend`].
+/// * `contend ADDRESS NAME COUNTER LOG`: see `contend`.
 /// * `wall ADDRESS`: what its wall clock shows, in seconds.
 ///
 /// # Panics
@@ -76,7 +76,7 @@ async fn contend(client: Client, words: &[String]) {
 ///
 /// * `hold ADDRESS NAME TTL_MS CLAIM AT_LEAST_MS`: says when it holds and when it loses, and obeys its standard input: `check`,
 ///   `enter` (again, as the owner that it is), `downgrade`, `release`.
-/// * `spans ADDRESS NAME COUNTER LOG ROUNDS END_NS CLAIM…`: see [`record`]; each claim is a task.
+/// * `spans ADDRESS NAME COUNTER LOG ROUNDS END_NS CLAIM…`: see `record`; each claim is a task.
 /// * `cancel ADDRESS ROUNDS`: tasks that give up at random moments.
 /// * `loop ADDRESS NAME END_NS`: takes a mutex again and again; says how often, the longest wait in µs, and the most ahead of it.
 pub async fn play(client: Client, words: &[String]) -> bool {
