@@ -56,10 +56,12 @@ impl Pace {
         let ahead = ahead.unwrap_or(0);
         let look = if ahead == 0 {
             let been = self.first.get_or_insert(now).until(now);
-            let most = match been {
-                been if been < QUICK => FIRST_AT_ONCE,
-                been if been < EAGER => FIRST,
-                _ => FIRST_LATER,
+            let most = if been < QUICK {
+                FIRST_AT_ONCE
+            } else if been < EAGER {
+                FIRST
+            } else {
+                FIRST_LATER
             };
             Duration::from_millis(fastrand::u64(most * 4 / 5..most * 6 / 5))
         } else {
