@@ -435,7 +435,7 @@ async fn ask(core: &Core, request: &Request, ticket: Option<&Grant>) -> Result<O
     }
 }
 async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ticket: Option<&Grant>) -> Answer {
-    let mut request = request.clone();
+    let (mut request, mut came_again, mut pauses) = (request.clone(), false, Pauses::short());
     loop {
         let undo = Undo::arm(core, &request);
         // Armed first: a shutdown either finds it among those it stops, or is seen here.
@@ -456,8 +456,8 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
         let Some(outcome) = outcome else {
             return request.last_report().map_or_else(|| Err(mute(core, &request)), |busy| Ok(Err(busy)));
         };
-        match outcome? {
-            Outcome::Granted(grant) => {
+        match outcome {
+            Ok(Outcome::Granted(grant)) => {
                 core.floors.saw(&grant);
                 // A closed client renews nothing. Lost on its way here: as if it had never been.
                 if core.is_closed() {
@@ -480,21 +480,34 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
                         let over = Error::new(ErrorKind::InvalidConfig, "lock", over).with("name", request.name());
                         return Err(over.hint("give more"));
                     }
-                    Err(_) => {}
+                    Err(_) => undo.withdraw().await,
                 }
             }
             // After a stop the engine has not looked, and an earlier command of it may have had its effect.
-            Outcome::Busy(busy) if request.wait() || request.is_stopped() => {
+            Ok(Outcome::Busy(busy)) if request.wait() || request.is_stopped() => {
                 undo.withdraw().await;
                 return if request.wait() { Ok(Err(busy)) } else { Err(mute(core, &request)) };
             }
-            Outcome::Busy(busy) => {
+            Ok(Outcome::Busy(busy)) => {
                 undo.nothing_left();
                 return Ok(Err(busy));
             }
-            Outcome::Displaced => {}
+            Ok(Outcome::Displaced) => undo.withdraw().await,
+            // Whoever has waited waits over an outage (SAFETY E8), also where it meets him as he comes again.
+            Err(error) if came_again && request.wait() && error.is_temporary() && !request.is_stopped() => {
+                undo.leave_to_keeper();
+            }
+            Err(error) => return Err(error),
         }
-        undo.withdraw().await;
+        tokio::select! {
+            biased;
+            () = request.stopped() => {}
+            () = core.nap(deadline) => {
+                request.stop();
+            }
+            () = tokio::time::sleep(pauses.next()) => {}
+        }
+        came_again = true;
         match request.again(core.minter.mint(), core.floors.of(request.name())) {
             Some(next) => request = next,
             None => {

@@ -115,6 +115,39 @@ fn a_wait_outlives_the_memory_of_the_server() {
     }
 }
 
+/// (Red: errors that end a wait which has to begin again.)
+#[test]
+fn whoever_comes_again_waits_over_an_outage() {
+    let server = server();
+    let away = || Err(fencelock_core::Error::new(ErrorKind::Unreachable, "lock", "it goes a second time"));
+    let outage = |displaced| {
+        let engine = Hooked::new(lease(&server), |grant| Box::pin(std::future::ready(grant)));
+        *engine.before.lock().unwrap() = vec![away(), away(), away()];
+        if displaced {
+            engine.before.lock().unwrap().push(Ok(fencelock_core::Outcome::Displaced));
+        }
+        fencelock_core::Client::builder(std::sync::Arc::new(engine)).build().unwrap()
+    };
+    runtime().block_on(async {
+        let guard = within("in", 5 * SEC, outage(true).mutex("m").lock()).await.unwrap();
+        guard.release().await.unwrap();
+        // Who has not waited yet is told, and so is who does not wait.
+        let told = outage(false).mutex("m").lock().await.unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Unreachable);
+        let told = outage(true).mutex("m").try_lock().await.unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Unreachable);
+        // And a limit is kept.
+        let engine = Hooked::new(lease(&server), |grant| Box::pin(std::future::ready(grant)));
+        engine.before.lock().unwrap().extend((0..1_000).map(|_| away()));
+        engine.before.lock().unwrap().push(Ok(fencelock_core::Outcome::Displaced));
+        let client = fencelock_core::Client::builder(std::sync::Arc::new(engine)).build().unwrap();
+        let began = Instant::now();
+        assert!(within("its limit", 5 * SEC, client.mutex("m").try_lock_for(300 * MS)).await.unwrap().is_err());
+        assert!(began.elapsed() >= 300 * MS);
+    });
+    eventually("free", SEC, || server.census() == (0, 0));
+}
+
 /// On paused time: ten minutes in the queue over a link that loses every third reply.
 #[tokio::test(start_paused = true)]
 async fn a_long_wait_over_a_bad_link_does_not_fail() {
