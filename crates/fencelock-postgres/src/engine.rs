@@ -5,7 +5,7 @@ use crate::{
     keeper::{Order, run},
     link::{Conn, Link},
     list::list,
-    shared::Shared,
+    shared::{STUBBORN, Shared},
     turns::Turned,
     wire::{
         call::{Call, literal},
@@ -125,7 +125,7 @@ impl PostgresEngine {
             let _ = self.orders.send(Order::Sweep { name: name.clone(), hold, until });
         }
     }
-    async fn claim(&self, conn: &Conn, request: &Request, not_after: i64) -> Result<Reply, Fault> {
+    async fn claim(&self, conn: &Conn, request: &Request, not_after: i64, locked: u32) -> Result<Reply, Fault> {
         let claim = request.claim();
         let call = self.link().call("acquire").text(&self.shared.space).text(request.name().as_str());
         let call = call.id(request.hold()).text(claim.kind().as_str()).text(letter(claim));
@@ -135,7 +135,8 @@ impl PostgresEngine {
             .flag(request.wait())
             .id(self.shared.client)
             .or_null(self.shared.ears())
-            .text(&self.shared.identity(request.note()));
+            .text(&self.shared.identity(request.note()))
+            .flag(locked > STUBBORN);
         self.link().run(conn, PATIENCE, &call.end()).await
     }
     fn granted(&self, request: &Request, number: i64, sent_at: Moment, now: i64) -> Result<Outcome> {
@@ -224,7 +225,7 @@ impl Engine for PostgresEngine {
             let Some((not_after, ends)) = open_window(&self.link().time, request, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
-            let pause = match self.claim(&conn, request, not_after).await {
+            let pause = match self.claim(&conn, request, not_after, locked).await {
                 Ok(Reply::Done { number, now }) => return self.granted(request, number, sent_at, now),
                 Ok(Reply::Queued { busy, rest }) => {
                     request.queued(busy.clone());

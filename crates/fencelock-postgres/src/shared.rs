@@ -15,8 +15,15 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::{Notify, Semaphore},
+    time::sleep,
+};
 use tokio_postgres::SimpleQueryRow;
+
+/// A row that was kept for so many looks is kept by more than a statement: from then on a look does not wait at the server, where the
+/// other locks of this client stand behind it.
+pub(crate) const STUBBORN: u32 = 4;
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -29,6 +36,9 @@ pub(crate) struct Shared {
     waits: Mutex<Waits>,
     beats: AtomicU32,
     pub(crate) leaving: Leaving,
+    /// Of those who wait so many look at once, and one of them waits for its row at the server: renewals go over the same connection.
+    looks: Semaphore,
+    stubborn: Semaphore,
     pub(crate) haunted: Haunted,
 }
 #[derive(Debug, Default)]
@@ -90,6 +100,8 @@ impl Shared {
             waits: Mutex::default(),
             beats: AtomicU32::new(0),
             leaving: Leaving::default(),
+            looks: Semaphore::new(8),
+            stubborn: Semaphore::new(1),
             haunted: Haunted::default(),
         }
     }
@@ -186,31 +198,36 @@ impl Shared {
     }
     /// Ends a place in the queue, and no hold.
     pub(crate) async fn quit(&self, name: &Name, hold: HoldId) -> Result<(), Fault> {
-        let call = self.link.call("quit").text(&self.space).text(name.as_str()).id(hold).end();
-        self.insist(&call).await.map(drop)
+        let call = |_| self.link.call("quit").text(&self.space).text(name.as_str()).id(hold).end();
+        self.insist(call).await.map(drop)
     }
     /// A queued attempt's look.
-    pub(crate) async fn refresh(&self, request: &Request) -> Result<(Reply, Moment), Fault> {
+    pub(crate) async fn refresh(&self, request: &Request, locked: u32) -> Result<(Reply, Moment), Fault> {
+        let _look = self.looks.acquire().await;
+        let stubborn = if locked > STUBBORN { None } else { self.stubborn.try_acquire().ok() };
         let conn = self.link.here().await?;
         let call = self.link.call("refresh").text(&self.space).text(request.name().as_str());
-        let call = call.id(request.hold()).number(micros(request.ttl())).end();
+        let call = call.id(request.hold()).number(micros(request.ttl())).flag(stubborn.is_none()).end();
         let sent_at = BootClock.now();
         Ok((self.link.run(&conn, PATIENCE, &call).await?, sent_at))
     }
     /// Ends a hold.
     pub(crate) async fn release(&self, name: &Name, hold: HoldId, token: Token) -> Result<Reply, Fault> {
-        let call = self.link.call("release").text(&self.space).text(name.as_str()).id(hold).number(token.get()).end();
-        self.insist(&call).await
+        let call = |once| {
+            let call = self.link.call("release").text(&self.space).text(name.as_str()).id(hold);
+            call.number(token.get()).flag(once).end()
+        };
+        self.insist(call).await
     }
     /// One that is locked is tried again for as long as core waits.
-    async fn insist(&self, call: &str) -> Result<Reply, Fault> {
+    async fn insist(&self, call: impl Fn(bool) -> String) -> Result<Reply, Fault> {
         let limit = BootClock.now() + LEAVE;
-        let mut pause = 1;
+        let (mut pause, mut tries) = (1, 0);
         loop {
             let conn = self.link.here().await?;
             let left = BootClock.now().until(limit).max(Duration::from_millis(10));
-            match self.link.run(&conn, left, call).await {
-                Ok(Reply::Locked) if BootClock.now() < limit => {}
+            match self.link.run(&conn, left, &call(tries > STUBBORN)).await {
+                Ok(Reply::Locked) if BootClock.now() < limit => tries += 1,
                 Ok(Reply::Locked) => return Err(Fault::Locked),
                 end => return end,
             }

@@ -65,7 +65,7 @@ pub(crate) async fn wait(
         }
         let answer = tokio::select! {
             biased;
-            answer = shared.refresh(&request) => answer,
+            answer = shared.refresh(&request, locked) => answer,
             // Whoever stops takes back what it may have been granted.
             () = request.stopped() => break Turned::Stopped(busy),
         };

@@ -152,6 +152,48 @@ async fn a_try_whose_answer_was_lost_and_whose_row_is_kept() {
     }
     assert!(met > 0, "the row was never kept in time");
 }
+/// Somebody's transaction keeps the rows of many locks that a client waits for: its other locks do not stand behind those. (Red: each look
+/// waits for its row.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_are_kept_delay_nobody_else() {
+    const MANY: usize = 150;
+    let server = Postgres::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let job = a.mutex("job").ttl(SEC).lock().await.unwrap();
+    let mut holds = Vec::new();
+    for n in 0..MANY {
+        holds.push(b.mutex(format!("kept{n}")).ttl(60 * SEC).lock().await.unwrap());
+    }
+    let waits: Vec<_> = (0..MANY).map(|n| tokio::spawn(a.mutex(format!("kept{n}")).lock())).collect();
+    eventually("all wait", || {
+        std::future::ready(server.ask("SELECT count(*) FROM fencelock_waiter") == MANY.to_string())
+    })
+    .await;
+    job.check().unwrap();
+    // Their turn has come, and the rows are kept.
+    let mut session = Session::new(&server);
+    session.ask("BEGIN");
+    session.ask("UPDATE fencelock_lock SET until = now() WHERE name LIKE 'kept%'");
+    session.ask("COMMIT AND CHAIN");
+    session.ask("SELECT count(*) FROM (SELECT FROM fencelock_lock WHERE name LIKE 'kept%' FOR UPDATE) AS rows");
+    let mut took = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < 5 * SEC {
+        let before = Instant::now();
+        a.inspect("other").await.unwrap();
+        took.push(before.elapsed());
+        job.check().unwrap();
+        tokio::time::sleep(20 * MS).await;
+    }
+    took.sort();
+    println!("a look at another one: p50 {:?}, most {:?}", took[took.len() / 2], took[took.len() - 1]);
+    job.check().unwrap();
+    session.ask("COMMIT");
+    for wait in waits {
+        soon(wait).await.unwrap().unwrap().release().await.unwrap();
+    }
+    job.release().await.unwrap();
+}
 /// Somebody locks the whole table: callers are told, and what they gave up does not go on at the server. (Red: nothing is cancelled.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn statements_that_hang_do_not_pile_up() {

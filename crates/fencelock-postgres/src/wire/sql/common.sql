@@ -50,7 +50,8 @@ $f$;
 -- The lock's row. Whoever else has it mostly commits before an answer would have come and gone, so that is looked for again, for 3 ms
 -- in all; whoever gives something back is as stubborn as those who want it. Whoever keeps it for longer is waited for by nobody (SAFETY E2).
 -- None: it is kept, or is not there. `p_stays`: it is not taken over, so beside a transaction that only keeps it from that (SAFETY E2).
--- `p_once`: this transaction has others already, for which nobody waits longer.
+-- `p_once`: this transaction has others already, for which nobody waits longer; or it was kept for many looks, and its client has one
+-- connection for all its locks.
 CREATE FUNCTION {s}.fencelock_take(p_space text, p_name text, p_stays boolean, p_once boolean DEFAULT false) RETURNS {s}.fencelock_lock LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;

@@ -32,7 +32,7 @@ END
 $f$;
 
 -- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
-CREATE FUNCTION {s}.fencelock_acquire(p_space text, p_name text, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint, p_ttl bigint, p_not_after bigint, p_floor bigint, p_wait boolean, p_client uuid, p_pid integer, p_who text)
+CREATE FUNCTION {s}.fencelock_acquire(p_space text, p_name text, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint, p_ttl bigint, p_not_after bigint, p_floor bigint, p_wait boolean, p_client uuid, p_pid integer, p_who text, p_once boolean DEFAULT false)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
@@ -58,7 +58,7 @@ BEGIN
       RETURN r;
     END IF;
   END IF;
-  l := {s}.fencelock_take(p_space, p_name, false);
+  l := {s}.fencelock_take(p_space, p_name, false, p_once);
   t := clock_timestamp();
   IF l.space IS NULL THEN
     r.code := 'locked';
@@ -108,7 +108,7 @@ END
 $f$;
 
 -- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait.
-CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint) RETURNS {s}.fencelock_reply
+CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint, p_once boolean DEFAULT false) RETURNS {s}.fencelock_reply
 LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
@@ -125,7 +125,7 @@ BEGIN
   THEN
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
   END IF;
-  l := {s}.fencelock_take(p_space, p_name, false);
+  l := {s}.fencelock_take(p_space, p_name, false, p_once);
   t := clock_timestamp();
   IF l.space IS NULL THEN
     r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
@@ -152,7 +152,7 @@ END
 $f$;
 
 -- Ends the hold of this id and token, and no other; without a token a place in the queue, too.
-CREATE FUNCTION {s}.fencelock_release(p_space text, p_name text, p_hold uuid, p_token bigint) RETURNS {s}.fencelock_reply
+CREATE FUNCTION {s}.fencelock_release(p_space text, p_name text, p_hold uuid, p_token bigint, p_once boolean DEFAULT false) RETURNS {s}.fencelock_reply
 LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
@@ -161,7 +161,7 @@ DECLARE
   had boolean := false;
 BEGIN
   -- Without a token it is one of many.
-  l := {s}.fencelock_take(p_space, p_name, true, p_token IS NULL);
+  l := {s}.fencelock_take(p_space, p_name, true, p_once OR p_token IS NULL);
   IF l.space IS NULL THEN
     r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
       THEN 'locked' ELSE 'gone' END;
