@@ -3,11 +3,13 @@
 //! Which fault was planted to see one go red stands at it.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
+#[path = "../../fencelock-testkit/stories/kinds.rs"]
+mod kinds;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{Client, ErrorKind, LossReason};
 use fencelock_mysql::MysqlEngine;
-use fencelock_testkit::MariaDb;
+use fencelock_testkit::{MariaDb, MariaDb as Server};
 use std::{
     process::Stdio,
     sync::{Arc, Mutex, atomic::Ordering::SeqCst},
@@ -298,23 +300,6 @@ async fn another_kind_has_another_queue() {
     eventually("it waits", || async { a.inspect("x").await.unwrap().waiters.len() == 1 }).await;
     held.release().await.unwrap();
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
-}
-/// A free name becomes another kind in the moment in which somebody tries it as that kind: it is no mismatch. (Red: what was read before it
-/// became that is told.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kind_that_was_another_one_a_moment_ago() {
-    let server = MariaDb::start();
-    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    for _ in 0..1_000 {
-        a.mutex("x").lock().await.unwrap().release().await.unwrap();
-        let (one, other) = (a.rw_lock("x"), b.rw_lock("x"));
-        let (one, other) = tokio::join!(one.try_read(), other.try_read());
-        for got in [one, other] {
-            if let Ok(guard) = got.unwrap() {
-                guard.release().await.unwrap();
-            }
-        }
-    }
 }
 /// A session that something between us and the server lends, and that commits nothing by itself. (Red: it goes on so.)
 #[test]

@@ -4,11 +4,13 @@
 //! Which fault was planted to see one go red stands at it.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
+#[path = "../../fencelock-testkit/stories/kinds.rs"]
+mod kinds;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{Client, ErrorKind, LossReason};
 use fencelock_postgres::{Config, PostgresEngine};
-use fencelock_testkit::{Port, Postgres};
+use fencelock_testkit::{Port, Postgres, Postgres as Server};
 use std::{net::TcpListener, time::Instant};
 
 /// Until somebody listens; the server's process.

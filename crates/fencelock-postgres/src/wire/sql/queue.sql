@@ -18,6 +18,12 @@ BEGIN
     RETURN r;
   END IF;
   IF l.kind <> p_kind AND {s}.fencelock_lives(l, t, settled) THEN
+    -- Without the row's lock it may have become another kind since that was read.
+    IF NOT settled
+      AND NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = l.space AND o.name = l.name AND o.kind = l.kind)
+    THEN
+      RETURN r;
+    END IF;
     r.code := 'kind';
     r.who := l.kind;
     RETURN r;
