@@ -46,6 +46,46 @@ impl MariaDb {
         server.ask("CREATE DATABASE IF NOT EXISTS test");
         server
     }
+    /// One that can have replicas, with more settings: it keeps what they need of what is written from its first moment on, and loses nothing
+    /// of that when it is killed.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn primary(settings: &[&str]) -> Self {
+        Self::with(&[&["--server-id=1", "--log-bin=log", "--innodb-flush-log-at-trx-commit=1"], settings].concat())
+    }
+    /// A replica of this one, which is a `primary`: it takes no writes, and will soon have all that was written there.
+    ///
+    /// # Panics
+    /// It does not start.
+    #[must_use]
+    pub fn replica(&self) -> Self {
+        // Nobody else's among those that follow it.
+        let id = format!("--server-id={}", fastrand::u32(2..));
+        let replica = Self::with(&[&id, "--log-bin=log", "--innodb-flush-log-at-trx-commit=1", "--read-only=1"]);
+        let master = format!("MASTER_HOST = '127.0.0.1', MASTER_PORT = {}, MASTER_USER = 'root'", self.port);
+        // From the first moment on.
+        replica.ask(&format!("CHANGE MASTER TO {master}, MASTER_USE_GTID = slave_pos; START SLAVE"));
+        replica
+    }
+    /// A replica that hears nothing any more of what it follows: what is written there from now on it will never have.
+    pub fn follow_nobody(&self) {
+        self.ask("STOP SLAVE");
+    }
+    /// A replica becomes a primary, until it is started again.
+    pub fn promote(&self) {
+        self.ask("STOP SLAVE; RESET SLAVE ALL; SET GLOBAL read_only = 0");
+    }
+    /// Until this replica has what that one has written.
+    ///
+    /// # Panics
+    /// It does not come.
+    pub fn catch_up(&self, primary: &Self) {
+        let end = primary.ask("SELECT @@gtid_binlog_pos");
+        let has = format!("SELECT MASTER_GTID_WAIT('{end}', {})", READY.as_secs());
+        assert_eq!(self.ask(&has), "0", "{}", log_of(self.folder.path()));
+    }
     /// On 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port.number()
@@ -164,6 +204,21 @@ fn kill(child: &mut Option<Child>) {
 mod tests {
     use super::*;
 
+    #[test]
+    fn a_replica_follows_and_is_promoted_without_what_it_missed() {
+        let server = MariaDb::primary(&[]);
+        server.ask("CREATE TABLE t (n int) ENGINE=InnoDB; INSERT INTO t VALUES (1)");
+        let replica = server.replica();
+        server.ask("INSERT INTO t VALUES (2)");
+        replica.catch_up(&server);
+        assert_eq!(replica.ask("SELECT @@read_only, SUM(n) FROM t"), "1\t3");
+        replica.follow_nobody();
+        server.ask("INSERT INTO t VALUES (3)");
+        server.kill();
+        replica.promote();
+        replica.ask("INSERT INTO t VALUES (4)");
+        assert_eq!(replica.ask("SELECT @@read_only, SUM(n) FROM t"), "0\t7");
+    }
     #[test]
     fn a_server_that_is_killed_keeps_what_it_said_it_has() {
         let server = MariaDb::start();
