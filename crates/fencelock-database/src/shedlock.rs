@@ -5,7 +5,7 @@ use fencelock_core::{
     BootClock, Busy, Clock, Engine, EngineInfo, Error, ErrorKind, Event, Fencing, Grant, HoldId, Listing, Moment, Name,
     Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, ServerTime, Status, Token, Waiting,
 };
-use std::{fmt, sync::Arc, time::Duration};
+use std::{fmt, future::pending, sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, Notify, mpsc},
     task::JoinSet,
@@ -30,6 +30,10 @@ pub trait Table: fmt::Debug + Send + Sync + 'static {
     fn time(&self) -> &ServerTime;
     /// A connection broke: what became of the holds is not known (SAFETY G6).
     fn broke(&self) -> &Notify;
+    /// What is done besides, for as long as the engine's own background runs. It never returns.
+    async fn run(&self) {
+        pending().await
+    }
     /// A connection; where there is no server it is tried again for a while, until the request is stopped.
     async fn soon(&self, request: &Request) -> Result<Self::Conn, Self::Fault>;
     /// A connection.
@@ -244,7 +248,7 @@ impl<T: Table> Engine for ShedLock<T> {
     }
     async fn run(&self, reports: &Reports) -> Result<()> {
         let mut inbox = self.inbox.lock().await;
-        let mut sweeps = JoinSet::new();
+        let (mut sweeps, mut beside) = (JoinSet::new(), self.table.run());
         loop {
             tokio::select! {
                 order = inbox.recv() => match order {
@@ -253,6 +257,7 @@ impl<T: Table> Engine for ShedLock<T> {
                 },
                 Some(_) = sweeps.join_next(), if !sweeps.is_empty() => {}
                 // A failover may have cost holds: they are looked at at once (SAFETY G6).
+                () = &mut beside => return Ok(()),
                 () = self.table.broke().notified() => reports.send(Event::Recheck),
             }
         }

@@ -183,6 +183,7 @@ impl MysqlEngine {
     }
     fn granted(&self, request: &Request, number: i64, sent_at: Moment, now: i64) -> Result<Outcome> {
         let token = Token::new(number).ok_or_else(|| self.link().tell("lock", &Fault::Answer))?;
+        self.shared.keep(request.hold(), sent_at + request.ttl(), None);
         Ok(Outcome::Granted(granted(request, token, sent_at, now)))
     }
     /// A function that answers at once but for a locked row, asked until that is free.
@@ -222,7 +223,15 @@ impl MysqlEngine {
             'g' => Renewed::Lost(LossReason::TakenOver),
             _ => Renewed::Unknown,
         };
-        Ok(answers.chars().map(renewed).collect())
+        let renewed: Vec<_> = answers.chars().map(renewed).collect();
+        for (grant, renewed) in grants.iter().zip(&renewed) {
+            match renewed {
+                Renewed::Extended { sent_at } => self.shared.keep_on(grant.hold, *sent_at + grant.ttl),
+                Renewed::Lost(_) => self.shared.ring(grant.hold),
+                Renewed::Unknown => {}
+            }
+        }
+        Ok(renewed)
     }
 }
 impl fmt::Debug for MysqlEngine {
@@ -330,15 +339,7 @@ impl Engine for MysqlEngine {
         left.map(drop).map_err(self.told("withdraw"))
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
-        let renewed = self.renew_by(Call::new("renew").text(&self.shared.space), grants).await?;
-        for (grant, renewed) in grants.iter().zip(&renewed) {
-            match renewed {
-                Renewed::Extended { sent_at } => self.shared.keep_on(grant.hold, *sent_at + grant.ttl),
-                Renewed::Lost(_) => self.shared.ring(grant.hold),
-                Renewed::Unknown => {}
-            }
-        }
-        Ok(renewed)
+        self.renew_by(Call::new("renew").text(&self.shared.space), grants).await
     }
     async fn release(&self, grant: &Grant) -> Result<Released> {
         let left = self.shared.leave(&grant.name, grant.hold, Some(grant.token)).await;

@@ -1,4 +1,4 @@
-//! The engine's own background: it waits in queues, shows that it lives, and cleans up.
+//! The engine's own background: it waits in queues, shows that it lives, looks after the server, and cleans up.
 use crate::{
     link::Lane,
     shared::{Expected, Shared},
@@ -7,7 +7,7 @@ use crate::{
 };
 use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
 use fencelock_database::{PATIENCE, micros};
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
@@ -37,6 +37,7 @@ pub(crate) async fn run(
     let (mut tasks, mut pulses, mut looks) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
     let mut clean_up = interval(CLEAN.min(retention));
     clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut feeling = pin!(shared.feel());
     loop {
         tokio::select! {
             order = inbox.recv() => match order {
@@ -71,6 +72,7 @@ pub(crate) async fn run(
                 reports.send(Event::Recheck);
                 shared.doubt_pulse();
             }
+            () = &mut feeling => return,
             _ = clean_up.tick() => {
                 tasks.spawn(clean(shared.clone(), retention));
             }

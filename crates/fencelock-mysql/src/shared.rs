@@ -13,7 +13,7 @@ use fencelock_database::{Haunted, LEAVE, PATIENCE, micros};
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicI64, Ordering::Relaxed},
     },
     time::Duration,
@@ -30,14 +30,18 @@ pub(crate) struct Shared {
     waits: Mutex<Waits>,
     /// Those who wait have doorbells, and those of holds.
     doorbell: bool,
-    bells: Mutex<HashMap<HoldId, Kept>>,
+    holds: Mutex<HashMap<HoldId, Kept>>,
+    /// Something is held where nothing was.
+    first: Notify,
     /// The session that shows that we live; 0: none; -1: none yet.
     pulse: AtomicI64,
     /// Whoever shows that we live looks whether that is felt.
     pub(crate) doubted: Notify,
     pub(crate) haunted: Haunted,
 }
-/// The doorbell of a hold, until then.
+/// So often the server is looked after while something is held.
+const FEEL: Duration = Duration::from_secs(1);
+/// A hold of ours, until then; it may have a doorbell.
 struct Kept {
     until: Moment,
     bell: Option<Bell>,
@@ -85,7 +89,8 @@ impl Shared {
             here: format!("{host} {pid} "),
             waits: Mutex::default(),
             doorbell,
-            bells: Mutex::default(),
+            holds: Mutex::default(),
+            first: Notify::new(),
             pulse: AtomicI64::new(-1),
             doubted: Notify::new(),
             haunted: Haunted::default(),
@@ -94,36 +99,64 @@ impl Shared {
     fn waits(&self) -> MutexGuard<'_, Waits> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn bells(&self) -> MutexGuard<'_, HashMap<HoldId, Kept>> {
-        self.bells.lock().unwrap_or_else(PoisonError::into_inner)
+    fn holds(&self) -> MutexGuard<'_, HashMap<HoldId, Kept>> {
+        self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    /// It is rung when this hold is released; or when its lease is over, since it may be somebody else's to release by then (a ticket).
-    /// `None`: one may come.
+    /// It is ours until it is released, or its lease is over, since it may be somebody else's to release by then (a ticket): then its doorbell
+    /// rings, if it has one. Who has one keeps it.
     pub(crate) fn keep(&self, hold: HoldId, until: Moment, bell: Option<Bell>) {
-        if self.doorbell {
-            let (mut bells, now) = (self.bells(), BootClock.now());
-            bells.retain(|_, kept| kept.until > now);
-            bells.insert(hold, Kept { until, bell });
+        let mut holds = self.holds();
+        if holds.is_empty() {
+            self.first.notify_one();
+        }
+        let kept = holds.entry(hold).or_insert(Kept { until, bell: None });
+        kept.until = kept.until.max(until);
+        if bell.is_some() {
+            kept.bell = bell;
         }
     }
     /// Its lease is longer now.
     pub(crate) fn keep_on(&self, hold: HoldId, until: Moment) {
-        if let Some(kept) = self.bells().get_mut(&hold) {
-            kept.until = until;
+        if let Some(kept) = self.holds().get_mut(&hold) {
+            kept.until = kept.until.max(until);
         }
     }
     /// All of them ring.
     pub(crate) fn ring_all(&self) {
-        self.bells().clear();
+        self.holds().clear();
     }
-    /// A hold that ended without a release: its doorbell rings, since its session ends.
+    /// A hold that is over: its doorbell rings, since its session ends.
     pub(crate) fn ring(&self, hold: HoldId) {
-        drop(self.bells().remove(&hold));
+        drop(self.holds().remove(&hold));
     }
     /// As long as the hold is not released.
     pub(crate) fn keep_late(&self, hold: HoldId, bell: Option<Bell>) {
-        if let Some(kept) = self.bells().get_mut(&hold) {
+        if let Some(kept) = self.holds().get_mut(&hold) {
             kept.bell = bell;
+        }
+    }
+    fn holds_any(&self) -> bool {
+        let (mut holds, now) = (self.holds(), BootClock.now());
+        holds.retain(|_, kept| kept.until > now);
+        !holds.is_empty()
+    }
+    /// Looks after the server while something is held: where nothing is asked, nothing tells that a connection broke, nor that the server takes
+    /// no writes any more. Whoever finds that out has all holds looked at (SAFETY G6), and so has a connection that was not there at the look
+    /// before: it may lead to another server. It never returns.
+    pub(crate) async fn feel(&self) {
+        let (ask, mut known) = (Call::new("ready").end(), Weak::new());
+        loop {
+            sleep(FEEL).await;
+            if !self.holds_any() {
+                self.first.notified().await;
+            } else if let Ok(conn) = self.link.here().await {
+                let _ = self.link.rows(&conn, Lane::Calls, PATIENCE, &ask).await;
+                let this = Arc::downgrade(&conn);
+                if !this.ptr_eq(&known) {
+                    known = this;
+                    self.link.broke.notify_one();
+                }
+            }
         }
     }
     /// What its record says of a holder.
@@ -217,7 +250,7 @@ impl Shared {
     pub(crate) async fn leave(&self, name: &Name, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
         let call = Call::new("release").text(&self.space).text(name.as_str()).id(hold);
         let (call, bell) =
-            (call.or_null(token.map(Token::get)).end(), self.bells().remove(&hold).and_then(|kept| kept.bell));
+            (call.or_null(token.map(Token::get)).end(), self.holds().remove(&hold).and_then(|kept| kept.bell));
         let left = match bell {
             Some(mut bell) if bell.is_there() => match bell.run(LEAVE, call.clone()).await {
                 Ok(Reply::Done { number, now }) => {

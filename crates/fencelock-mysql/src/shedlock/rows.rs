@@ -9,7 +9,9 @@ use crate::{
     },
 };
 use async_trait::async_trait;
-use fencelock_core::{Engine, Grant, HoldId, Name, Renewed, Request, Result, ServerTime, Status, Token};
+use fencelock_core::{
+    BootClock, Clock, Engine, Grant, HoldId, Name, Renewed, Request, Result, ServerTime, Status, Token,
+};
 use fencelock_database::{PATIENCE, Table, micros};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -35,6 +37,9 @@ impl Table for Rows {
     fn broke(&self) -> &Notify {
         &self.link().broke
     }
+    async fn run(&self) {
+        self.0.shared().feel().await;
+    }
     async fn soon(&self, request: &Request) -> Result<Conn, Fault> {
         self.link().soon(request.stopped()).await
     }
@@ -46,7 +51,12 @@ impl Table for Rows {
         let call = Call::new("shed_acquire").letters(request.name().as_str()).id(request.hold());
         let call = call.number(micros(request.ttl())).number(not_after).number(request.floor().map_or(0, Token::get));
         let call = call.text(&self.0.shared().identity(request.note())).end();
-        self.link().run(conn, Lane::Calls, PATIENCE, &call).await
+        let sent_at = BootClock.now();
+        let reply = self.link().run(conn, Lane::Calls, PATIENCE, &call).await?;
+        if matches!(reply, Reply::Done { .. }) {
+            self.0.shared().keep(request.hold(), sent_at + request.ttl(), None);
+        }
+        Ok(reply)
     }
     async fn release(
         &self,
@@ -56,6 +66,7 @@ impl Table for Rows {
         hold: HoldId,
         token: Option<Token>,
     ) -> Result<Reply, Fault> {
+        self.0.shared().ring(hold);
         let call = Call::new("shed_release").letters(name.as_str()).id(hold).or_null(token.map(Token::get)).end();
         self.link().run(conn, Lane::Calls, limit, &call).await
     }
