@@ -1,0 +1,111 @@
+//! Tokens rise whatever becomes of the server, and those who hold or wait are told the truth over a promotion, with several hosts: the same on
+//! every database, for the tests that bring `Server`, `NAME`, `primary`, `replica`, `catch_up`, `client_of`, `CLEAN` and `AGE`.
+use super::*;
+
+/// Over releases, a crash, and a clean-up of what nobody uses, also where the clock was ahead. (Red: a floor that is not kept.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_rise_over_releases_crashes_and_clean_ups() {
+    let server = primary(0);
+    let mut a = client(&server.url()).await;
+    let (mut last, mut many) = ([0_i64; CLAIMS.len()], 0);
+    for round in 0..=tenth(30) {
+        for (n, (name, claim, _)) in CLAIMS.into_iter().enumerate() {
+            for _ in 0..3 {
+                let guard = soon(Any::lock(&a, name, claim, 60 * SEC)).await.unwrap();
+                let token =
+                    server.ask(&format!("SELECT fence FROM fencelock_lock WHERE name = '{name}'")).parse().unwrap();
+                assert!(token > last[n], "{claim:?} {round}: {token} after {}", last[n]);
+                (last[n], many) = (token, many + 1);
+                guard.release().await.unwrap();
+            }
+        }
+        // The clock that the tokens are made of was an hour ahead.
+        if round == 0 {
+            server.ask("UPDATE fencelock_lock SET fence = fence + 3600000000");
+            last.iter_mut().for_each(|token| *token += 3_600_000_000);
+        }
+        match round % 3 {
+            0 => {
+                server.ask(CLEAN);
+                assert_eq!(server.ask("SELECT COUNT(*) FROM fencelock_lock"), "0");
+            }
+            1 => {
+                server.kill();
+                assert!(server.restart());
+            }
+            _ => drop(server.ask(AGE)),
+        }
+        // One that has seen no token yet.
+        a = client(&server.url()).await;
+    }
+    bar(&format!("{NAME}: tokens over releases, crashes and clean-ups"), format!("{many} rise"), "rise", true);
+}
+/// A replica that missed the last grants is promoted: who holds what it has keeps it, who holds what it missed is told so, who waits gets
+/// his turn, and tokens rise. (Red: a break is noticed by whoever asks next, 9 s later.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_that_missed_the_last_grants() {
+    let (mut told, mut back) = (Vec::new(), Vec::new());
+    for round in 0..tenth(10) {
+        let primary = primary(round);
+        client(&primary.url()).await;
+        let replica = replica(&primary);
+        // Whichever comes first in the URL.
+        let (a, b) = if round % 2 == 0 {
+            (client_of([&primary, &replica]).await, client_of([&replica, &primary]).await)
+        } else {
+            (client_of([&replica, &primary]).await, client_of([&primary, &replica]).await)
+        };
+        let kept = a.mutex("kept").ttl(30 * SEC).lock().await.unwrap();
+        let reads = a.rw_lock("reads").ttl(30 * SEC).read().await.unwrap();
+        // As far as the replica has it, it is over.
+        let early = a.mutex("missed").ttl(30 * SEC).lock().await.unwrap();
+        early.release().await.unwrap();
+        let (known, lost) = (b.mutex("kept").ttl(30 * SEC).lock(), b.mutex("missed").ttl(30 * SEC));
+        let known = tokio::spawn(known);
+        queued(&a, "kept", 1).await;
+        block_in_place(|| catch_up(&replica, &primary));
+        replica.follow_nobody();
+        let missed = a.mutex("missed").ttl(30 * SEC).lock().await.unwrap();
+        let lost = tokio::spawn(lost.lock());
+        queued(&a, "missed", 1).await;
+        primary.kill();
+        let began = Instant::now();
+        block_in_place(|| replica.promote());
+        let promoted = began.elapsed();
+        let after = |what: &mut Vec<_>| what.push(began.elapsed().saturating_sub(promoted));
+        let (loss, next) = tokio::join!(
+            async {
+                let loss = soon(missed.lost()).await;
+                after(&mut told);
+                loss
+            },
+            async {
+                let next = within("who waits for what was missed", lost).await.unwrap().unwrap();
+                after(&mut back);
+                next
+            }
+        );
+        assert_eq!(loss, LossReason::TakenOver);
+        assert!(next.token() > missed.token());
+        next.check().unwrap();
+        kept.check().unwrap();
+        reads.check().unwrap();
+        assert!(a.inspect("reads").await.unwrap().is_held() && !known.is_finished());
+        assert_eq!(a.inspect("kept").await.unwrap().holders[0].token, kept.token());
+        let first = kept.token();
+        kept.release().await.unwrap();
+        let known = within("who waits for what was kept", known).await.unwrap().unwrap();
+        assert!(known.token() > first);
+        known.release().await.unwrap();
+        reads.release().await.unwrap();
+        next.release().await.unwrap();
+        // Whoever comes now finds it, too.
+        let new = client_of([&primary, &replica]).await;
+        new.mutex("missed").try_lock().await.unwrap().unwrap().release().await.unwrap();
+    }
+    let of = told.len();
+    let [told, back] = [told, back].map(|mut all| percentile(&mut all, 1.0));
+    let what = format!("{NAME}: a replica that missed the last grants is promoted");
+    bar(&format!("{what}: told to who holds one, slowest"), format!("{told:?} of {of}"), "<= 2 s", told <= 2 * SEC);
+    bar(&format!("{what}: who waits is in, slowest"), format!("{back:?} of {of}"), "<= 3 s", back <= 3 * SEC);
+}
