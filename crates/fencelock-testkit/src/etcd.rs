@@ -1,6 +1,6 @@
 //! Private etcd servers: one, or several that are one cluster.
 use crate::network::{Network, inside};
-use crate::process::{Folder, Port, log_of, signal, spawn, state_of};
+use crate::process::{Folder, Port, blocking, log_of, signal, spawn, state_of};
 use rustix::process::Signal;
 use std::{
     ffi::OsString,
@@ -95,17 +95,19 @@ impl Member {
     }
     /// False: it ended.
     fn wait(&self, deadline: Instant) -> bool {
-        loop {
-            if !self.runs() {
-                return false;
+        blocking(|| {
+            loop {
+                if !self.runs() {
+                    return false;
+                }
+                if self.is_ready() {
+                    return true;
+                }
+                let doing = || state_of(self.child().as_ref());
+                assert!(Instant::now() < deadline, "etcd is not ready within {READY:?}: {}\n{}", doing(), self.log());
+                thread::sleep(Duration::from_millis(5));
             }
-            if self.is_ready() {
-                return true;
-            }
-            let doing = || state_of(self.child().as_ref());
-            assert!(Instant::now() < deadline, "etcd is not ready within {READY:?}: {}\n{}", doing(), self.log());
-            thread::sleep(Duration::from_millis(5));
-        }
+        })
     }
     /// The answer to an HTTP request, with its head.
     fn get(&self, path: &str) -> io::Result<String> {
@@ -301,11 +303,13 @@ impl Etcd {
     /// # Panics
     /// It fails.
     pub fn run(&self, words: &[&str]) -> String {
-        let output = self.etcdctl(words).output();
-        let output = output.unwrap_or_else(|e| panic!("etcdctl: {e}; `cargo xtask test` installs it"));
-        let (said, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "etcdctl {words:?}: {}\n{said}{why}", output.status);
-        said.into_owned()
+        blocking(|| {
+            let output = self.etcdctl(words).output();
+            let output = output.unwrap_or_else(|e| panic!("etcdctl: {e}; `cargo xtask test` installs it"));
+            let (said, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success(), "etcdctl {words:?}: {}\n{said}{why}", output.status);
+            said.into_owned()
+        })
     }
 }
 fn name(member: usize) -> String {

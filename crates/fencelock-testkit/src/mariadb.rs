@@ -1,6 +1,6 @@
 //! A private MariaDB.
 use crate::{
-    process::{Folder, Port, log_of, signal, spawn, state_of},
+    process::{Folder, Port, blocking, log_of, signal, spawn, state_of},
     template,
 };
 use rustix::process::Signal;
@@ -106,45 +106,49 @@ impl MariaDb {
     /// # Panics
     /// It neither ends nor answers.
     pub fn restart(&self) -> bool {
-        kill(&mut self.child());
-        let path = |name: &str| self.folder.path().join(name).display().to_string();
-        let mut words = template::as_user(USER);
-        words.extend([program("mariadbd").display().to_string(), "--no-defaults".to_owned()]);
-        words.extend([format!("--datadir={}", path("data")), format!("--port={}", self.port)]);
-        words.extend([format!("--socket={}", path("socket")), format!("--pid-file={}", path("pid"))]);
-        // One that starts removes what it finds there, also of those that run.
-        words.push(format!("--tmpdir={}", self.folder.path().display()));
-        let common = [
-            "--bind-address=127.0.0.1",
-            "--skip-name-resolve",
-            "--max-connections=600",
-            "--innodb-buffer-pool-size=64M",
-            "--innodb-log-file-size=32M",
-            "--innodb-flush-log-at-trx-commit=0",
-            "--innodb-use-native-aio=0",
-            "--performance-schema=OFF",
-        ];
-        words.extend(common.map(str::to_owned));
-        words.extend(self.arguments.iter().cloned());
-        let started = spawn(&words, [], self.folder.path());
-        *self.child() = Some(started.unwrap_or_else(|e| panic!("setpriv: {e}; `cargo xtask test` installs it")));
-        let deadline = Instant::now() + READY;
-        loop {
-            if !self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
-                return false;
+        blocking(|| {
+            kill(&mut self.child());
+            let path = |name: &str| self.folder.path().join(name).display().to_string();
+            let mut words = template::as_user(USER);
+            words.extend([program("mariadbd").display().to_string(), "--no-defaults".to_owned()]);
+            words.extend([format!("--datadir={}", path("data")), format!("--port={}", self.port)]);
+            words.extend([format!("--socket={}", path("socket")), format!("--pid-file={}", path("pid"))]);
+            // One that starts removes what it finds there, also of those that run.
+            words.push(format!("--tmpdir={}", self.folder.path().display()));
+            let common = [
+                "--bind-address=127.0.0.1",
+                "--skip-name-resolve",
+                "--max-connections=600",
+                "--innodb-buffer-pool-size=64M",
+                "--innodb-log-file-size=32M",
+                "--innodb-flush-log-at-trx-commit=0",
+                "--innodb-use-native-aio=0",
+                "--performance-schema=OFF",
+            ];
+            words.extend(common.map(str::to_owned));
+            words.extend(self.arguments.iter().cloned());
+            let started = spawn(&words, [], self.folder.path());
+            *self.child() = Some(started.unwrap_or_else(|e| panic!("setpriv: {e}; `cargo xtask test` installs it")));
+            let deadline = Instant::now() + READY;
+            loop {
+                if !self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+                    return false;
+                }
+                let log = log_of(self.folder.path());
+                if log.contains("ready for connections") {
+                    return true;
+                }
+                let doing = || state_of(self.child().as_ref());
+                assert!(Instant::now() < deadline, "mariadbd is not ready within {READY:?}: {}\n{log}", doing());
+                thread::sleep(Duration::from_millis(5));
             }
-            let log = log_of(self.folder.path());
-            if log.contains("ready for connections") {
-                return true;
-            }
-            let doing = || state_of(self.child().as_ref());
-            assert!(Instant::now() < deadline, "mariadbd is not ready within {READY:?}: {}\n{log}", doing());
-            thread::sleep(Duration::from_millis(5));
-        }
+        })
     }
     /// `kill -9`.
     pub fn kill(&self) {
-        kill(&mut self.child());
+        blocking(|| {
+            kill(&mut self.child());
+        })
     }
     /// It is stopped, or goes on.
     pub fn pause(&self, paused: bool) {
@@ -157,7 +161,8 @@ impl MariaDb {
     /// # Panics
     /// The server refuses it.
     pub fn ask(&self, sql: &str) -> String {
-        let done = self.client(sql).output().unwrap_or_else(|e| panic!("mariadb: {e}; `cargo xtask test` installs it"));
+        let done = blocking(|| self.client(sql).output())
+            .unwrap_or_else(|e| panic!("mariadb: {e}; `cargo xtask test` installs it"));
         assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
     }

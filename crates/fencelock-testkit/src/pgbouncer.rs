@@ -1,7 +1,7 @@
 //! A pooler in front of a PostgreSQL.
 use crate::{
     postgres::Postgres,
-    process::{Folder, Port, log_of, signal, spawn},
+    process::{Folder, Port, blocking, log_of, signal, spawn},
     template,
 };
 use rustix::process::Signal;
@@ -40,27 +40,29 @@ impl PgBouncer {
     /// As there.
     #[must_use]
     pub fn with_pool(server: &Postgres, mode: &str, size: usize) -> Self {
-        let (folder, port) = (Folder::new("pgbouncer"), Port::free());
-        template::give(folder.path(), USER);
-        let text = format!(
-            "[databases]\npostgres = host=127.0.0.1 port={} user=postgres\n\
-             [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-             pool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = {size}\nserver_login_retry = 0.1\n",
-            server.port()
-        );
-        let file = folder.path().join("pgbouncer.ini");
-        std::fs::write(&file, text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-        let mut words = template::as_user(USER);
-        words.extend([program(), file.display().to_string()]);
-        let child = spawn(&words, [], folder.path())
-            .unwrap_or_else(|e| panic!("pgbouncer: {e}; `cargo xtask test` installs it"));
-        let pooler = Self { port, child: Mutex::new(Some(child)), folder };
-        let deadline = Instant::now() + READY;
-        while TcpStream::connect(("127.0.0.1", pooler.port())).is_err() {
-            assert!(Instant::now() < deadline, "pgbouncer is not ready:\n{}", log_of(pooler.folder.path()));
-            thread::sleep(Duration::from_millis(5));
-        }
-        pooler
+        blocking(|| {
+            let (folder, port) = (Folder::new("pgbouncer"), Port::free());
+            template::give(folder.path(), USER);
+            let text = format!(
+                "[databases]\npostgres = host=127.0.0.1 port={} user=postgres\n\
+                 [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
+                 pool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = {size}\nserver_login_retry = 0.1\n",
+                server.port()
+            );
+            let file = folder.path().join("pgbouncer.ini");
+            std::fs::write(&file, text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+            let mut words = template::as_user(USER);
+            words.extend([program(), file.display().to_string()]);
+            let child = spawn(&words, [], folder.path())
+                .unwrap_or_else(|e| panic!("pgbouncer: {e}; `cargo xtask test` installs it"));
+            let pooler = Self { port, child: Mutex::new(Some(child)), folder };
+            let deadline = Instant::now() + READY;
+            while TcpStream::connect(("127.0.0.1", pooler.port())).is_err() {
+                assert!(Instant::now() < deadline, "pgbouncer is not ready:\n{}", log_of(pooler.folder.path()));
+                thread::sleep(Duration::from_millis(5));
+            }
+            pooler
+        })
     }
     /// On 127.0.0.1.
     pub fn port(&self) -> u16 {

@@ -2,7 +2,7 @@
 use crate::{
     pgbouncer::PgBouncer,
     pki::Pki,
-    process::{Folder, Port, log_of, signal, spawn, state_of},
+    process::{Folder, Port, blocking, log_of, signal, spawn, state_of},
     template,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -66,9 +66,11 @@ impl Postgres {
         Self::begin(folder, settings.flat_map(|setting| ["-c".to_owned(), setting]).collect())
     }
     fn begin(folder: Folder, arguments: Vec<String>) -> Self {
-        let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
-        assert!(server.restart(), "postgres did not start:\n{}", log_of(server.folder.path()));
-        server
+        blocking(|| {
+            let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
+            assert!(server.restart(), "postgres did not start:\n{}", log_of(server.folder.path()));
+            server
+        })
     }
     /// A standby that follows this one, as it is now.
     ///
@@ -76,39 +78,43 @@ impl Postgres {
     /// It does not start.
     #[must_use]
     pub fn standby(&self) -> Self {
-        let folder = Folder::new("standby");
-        template::give(folder.path(), USER);
-        let data = folder.path().join("data");
-        let mut copy = Command::new("setpriv");
-        copy.args(template::as_user(USER)).arg(program("pg_basebackup"));
-        copy.args([
-            "-h",
-            "127.0.0.1",
-            "-p",
-            &self.port.to_string(),
-            "-U",
-            "postgres",
-            "-X",
-            "stream",
-            "-R",
-            "-c",
-            "fast",
-        ]);
-        template::run(copy.arg("-D").arg(&data).current_dir(folder.path()));
-        Self::begin(folder, self.arguments.clone())
+        blocking(|| {
+            let folder = Folder::new("standby");
+            template::give(folder.path(), USER);
+            let data = folder.path().join("data");
+            let mut copy = Command::new("setpriv");
+            copy.args(template::as_user(USER)).arg(program("pg_basebackup"));
+            copy.args([
+                "-h",
+                "127.0.0.1",
+                "-p",
+                &self.port.to_string(),
+                "-U",
+                "postgres",
+                "-X",
+                "stream",
+                "-R",
+                "-c",
+                "fast",
+            ]);
+            template::run(copy.arg("-D").arg(&data).current_dir(folder.path()));
+            Self::begin(folder, self.arguments.clone())
+        })
     }
     /// A standby that hears nothing any more of what it follows: what is written there from now on it will never have.
     ///
     /// # Panics
     /// It follows on.
     pub fn follow_nobody(&self) {
-        self.ask("ALTER SYSTEM SET primary_conninfo = ''");
-        self.ask("SELECT pg_reload_conf()");
-        let deadline = Instant::now() + READY;
-        while self.ask("SELECT count(*) FROM pg_stat_wal_receiver") != "0" {
-            assert!(Instant::now() < deadline, "it follows on");
-            thread::sleep(Duration::from_millis(10));
-        }
+        blocking(|| {
+            self.ask("ALTER SYSTEM SET primary_conninfo = ''");
+            self.ask("SELECT pg_reload_conf()");
+            let deadline = Instant::now() + READY;
+            while self.ask("SELECT count(*) FROM pg_stat_wal_receiver") != "0" {
+                assert!(Instant::now() < deadline, "it follows on");
+                thread::sleep(Duration::from_millis(10));
+            }
+        })
     }
     /// A standby becomes a primary.
     ///
@@ -141,45 +147,49 @@ impl Postgres {
     /// # Panics
     /// It neither ends nor answers.
     pub fn restart(&self) -> bool {
-        kill(&mut self.child());
-        let mut words = template::as_user(USER);
-        words.push(program("postgres").display().to_string());
-        words.extend(["-D".to_owned(), self.folder.path().join("data").display().to_string()]);
-        words.extend(["-p".to_owned(), self.port.to_string()]);
-        let common = [
-            "listen_addresses=127.0.0.1",
-            "unix_socket_directories=",
-            // In its folder, and gone with it.
-            "dynamic_shared_memory_type=mmap",
-            "fsync=off",
-            "max_connections=600",
-            "shared_buffers=32MB",
-            "max_wal_size=128MB",
-            "min_wal_size=32MB",
-            "autovacuum_naptime=10s",
-        ];
-        words.extend(common.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]));
-        words.extend(self.arguments.iter().cloned());
-        let started = spawn(&words, [], self.folder.path());
-        *self.child() = Some(started.unwrap_or_else(|e| panic!("setpriv: {e}; `cargo xtask test` installs it")));
-        let deadline = Instant::now() + READY;
-        loop {
-            if !self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
-                return false;
+        blocking(|| {
+            kill(&mut self.child());
+            let mut words = template::as_user(USER);
+            words.push(program("postgres").display().to_string());
+            words.extend(["-D".to_owned(), self.folder.path().join("data").display().to_string()]);
+            words.extend(["-p".to_owned(), self.port.to_string()]);
+            let common = [
+                "listen_addresses=127.0.0.1",
+                "unix_socket_directories=",
+                // In its folder, and gone with it.
+                "dynamic_shared_memory_type=mmap",
+                "fsync=off",
+                "max_connections=600",
+                "shared_buffers=32MB",
+                "max_wal_size=128MB",
+                "min_wal_size=32MB",
+                "autovacuum_naptime=10s",
+            ];
+            words.extend(common.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]));
+            words.extend(self.arguments.iter().cloned());
+            let started = spawn(&words, [], self.folder.path());
+            *self.child() = Some(started.unwrap_or_else(|e| panic!("setpriv: {e}; `cargo xtask test` installs it")));
+            let deadline = Instant::now() + READY;
+            loop {
+                if !self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None))) {
+                    return false;
+                }
+                let log = log_of(self.folder.path());
+                // Also one that follows another: it accepts those who only read.
+                if log.contains("database system is ready to accept") {
+                    return true;
+                }
+                let doing = || state_of(self.child().as_ref());
+                assert!(Instant::now() < deadline, "postgres is not ready within {READY:?}: {}\n{log}", doing());
+                thread::sleep(Duration::from_millis(5));
             }
-            let log = log_of(self.folder.path());
-            // Also one that follows another: it accepts those who only read.
-            if log.contains("database system is ready to accept") {
-                return true;
-            }
-            let doing = || state_of(self.child().as_ref());
-            assert!(Instant::now() < deadline, "postgres is not ready within {READY:?}: {}\n{log}", doing());
-            thread::sleep(Duration::from_millis(5));
-        }
+        })
     }
     /// `kill -9`, of all its processes.
     pub fn kill(&self) {
-        kill(&mut self.child());
+        blocking(|| {
+            kill(&mut self.child());
+        })
     }
     /// All its processes are stopped, or go on.
     pub fn pause(&self, paused: bool) {
@@ -204,7 +214,8 @@ impl Postgres {
     /// # Panics
     /// The server refuses it.
     pub fn ask(&self, sql: &str) -> String {
-        let done = self.psql(sql).output().unwrap_or_else(|e| panic!("psql: {e}; `cargo xtask test` installs it"));
+        let done = blocking(|| self.psql(sql).output())
+            .unwrap_or_else(|e| panic!("psql: {e}; `cargo xtask test` installs it"));
         assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
     }

@@ -17,6 +17,10 @@ use std::{
     thread,
     time::{Duration, Instant},
 };
+use tokio::{
+    runtime::{Handle, RuntimeFlavor},
+    task::block_in_place,
+};
 
 /// A folder of its own, gone when this is dropped.
 #[derive(Debug)]
@@ -81,6 +85,15 @@ impl Port {
 impl fmt::Display for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.number.fmt(f)
+    }
+}
+
+/// Does something that takes a while. *Invariant:* a thread of a runtime that does so gives its other tasks away first: what it has woken
+/// last nobody else would take, and a client's connection may be that.
+pub(crate) fn blocking<T>(something: impl FnOnce() -> T) -> T {
+    match Handle::try_current().map(|runtime| runtime.runtime_flavor()) {
+        Ok(RuntimeFlavor::MultiThread) => block_in_place(something),
+        _ => something(),
     }
 }
 

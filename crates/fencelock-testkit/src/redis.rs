@@ -1,7 +1,7 @@
 //! A private redis-server.
 use crate::{
     clock::WallClock,
-    process::{Folder, Port, log_of, signal, spawn, state_of},
+    process::{Folder, Port, blocking, log_of, signal, spawn, state_of},
 };
 use rustix::process::Signal;
 use std::{
@@ -71,20 +71,22 @@ impl Redis {
     /// # Panics
     /// It neither ends nor answers.
     pub fn restart(&self) -> bool {
-        self.begin();
-        let deadline = Instant::now() + READY;
-        loop {
-            if !self.runs() {
-                return false;
+        blocking(|| {
+            self.begin();
+            let deadline = Instant::now() + READY;
+            loop {
+                if !self.runs() {
+                    return false;
+                }
+                let log = log_of(self.folder.path());
+                if log.contains("Ready to accept connections") {
+                    return true;
+                }
+                let doing = || state_of(self.child().as_ref());
+                assert!(Instant::now() < deadline, "redis-server is not ready within {READY:?}: {}\n{log}", doing());
+                thread::sleep(Duration::from_millis(2));
             }
-            let log = log_of(self.folder.path());
-            if log.contains("Ready to accept connections") {
-                return true;
-            }
-            let doing = || state_of(self.child().as_ref());
-            assert!(Instant::now() < deadline, "redis-server is not ready within {READY:?}: {}\n{log}", doing());
-            thread::sleep(Duration::from_millis(2));
-        }
+        })
     }
     fn runs(&self) -> bool {
         self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
@@ -111,7 +113,9 @@ impl Redis {
     }
     /// `kill -9`.
     pub fn kill(&self) {
-        kill(&mut self.child());
+        blocking(|| {
+            kill(&mut self.child());
+        })
     }
     /// It is stopped, or goes on.
     pub fn pause(&self, paused: bool) {

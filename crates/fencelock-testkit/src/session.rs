@@ -1,6 +1,6 @@
 //! Somebody at a terminal of a database.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
-use crate::{MariaDb, Postgres};
+use crate::{MariaDb, Postgres, process::blocking};
 use std::{
     io::{BufRead, BufReader, Write},
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
@@ -50,16 +50,18 @@ impl Session {
     /// # Panics
     /// It has ended.
     pub fn ask(&mut self, sql: &str) -> String {
-        writeln!(self.input, "{sql};\n{}", self.done).unwrap();
-        let mut said = String::new();
-        loop {
-            let mut line = String::new();
-            assert!(self.output.read_line(&mut line).unwrap() > 0, "the terminal has ended: {sql}");
-            if line == "done\n" {
-                return said.trim_end().to_owned();
+        blocking(|| {
+            writeln!(self.input, "{sql};\n{}", self.done).unwrap();
+            let mut said = String::new();
+            loop {
+                let mut line = String::new();
+                assert!(self.output.read_line(&mut line).unwrap() > 0, "the terminal has ended: {sql}");
+                if line == "done\n" {
+                    return said.trim_end().to_owned();
+                }
+                said.push_str(&line);
             }
-            said.push_str(&line);
-        }
+        })
     }
 }
 impl Drop for Session {

@@ -1,5 +1,5 @@
 //! A server's first files: made once for each version, and kept with what is built. To copy them is ten times as fast.
-use crate::process::Folder;
+use crate::process::{Folder, blocking};
 use std::{
     os::unix::fs::chown,
     path::{Path, PathBuf},
@@ -64,6 +64,7 @@ pub(crate) fn copy(from: &Path, to: &Path) {
 }
 /// It has to succeed.
 pub(crate) fn run(command: &mut Command) {
-    let done = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}; `cargo xtask test` installs it"));
+    let done =
+        blocking(|| command.output()).unwrap_or_else(|e| panic!("{command:?}: {e}; `cargo xtask test` installs it"));
     assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
 }

@@ -1,6 +1,6 @@
 //! Private ZooKeeper servers: one, or several that are one ensemble.
 use crate::network::{Network, inside};
-use crate::process::{Folder, Port, log_of, signal, spawn, state_of};
+use crate::process::{Folder, Port, blocking, log_of, signal, spawn, state_of};
 use crate::zookeeper_shell::ZooKeeperShell;
 use rustix::process::Signal;
 use std::{
@@ -154,19 +154,21 @@ impl Member {
     }
     /// False: it ended.
     fn wait(&self, deadline: Instant) -> bool {
-        loop {
-            if !self.runs() {
-                return false;
+        blocking(|| {
+            loop {
+                if !self.runs() {
+                    return false;
+                }
+                let log = self.log();
+                // Whoever asks before it has loaded its data is never answered, and counts as a connection as long as it runs.
+                if log.contains(STARTED) && !log.contains(FAILED) && self.mode().is_some() {
+                    return true;
+                }
+                let doing = || state_of(self.child().as_ref());
+                assert!(Instant::now() < deadline, "ZooKeeper is not ready within {READY:?}: {}\n{log}", doing());
+                thread::sleep(Duration::from_millis(5));
             }
-            let log = self.log();
-            // Whoever asks before it has loaded its data is never answered, and counts as a connection as long as it runs.
-            if log.contains(STARTED) && !log.contains(FAILED) && self.mode().is_some() {
-                return true;
-            }
-            let doing = || state_of(self.child().as_ref());
-            assert!(Instant::now() < deadline, "ZooKeeper is not ready within {READY:?}: {}\n{log}", doing());
-            thread::sleep(Duration::from_millis(5));
-        }
+        })
     }
     fn client(&self) -> u16 {
         self.secure.as_ref().unwrap_or(&self.plain).number()
@@ -461,14 +463,16 @@ impl ZooKeeper {
     /// # Panics
     /// It fails.
     pub fn run(&self, words: &[&str]) -> String {
-        let output = self.cli(words).output();
-        let output = output.unwrap_or_else(|e| panic!("java: {e}; `cargo xtask test` installs it"));
-        let (said, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "zkCli.sh {words:?}: {}\n{said}{why}", output.status);
-        // Its session's events come in between.
-        let events = ["Connecting to ", "WATCHER::", "WatchedEvent "];
-        let answer = said.lines().filter(|line| !line.is_empty() && !events.iter().any(|it| line.starts_with(it)));
-        answer.map(|line| format!("{line}\n")).collect()
+        blocking(|| {
+            let output = self.cli(words).output();
+            let output = output.unwrap_or_else(|e| panic!("java: {e}; `cargo xtask test` installs it"));
+            let (said, why) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            assert!(output.status.success(), "zkCli.sh {words:?}: {}\n{said}{why}", output.status);
+            // Its session's events come in between.
+            let events = ["Connecting to ", "WATCHER::", "WatchedEvent "];
+            let answer = said.lines().filter(|line| !line.is_empty() && !events.iter().any(|it| line.starts_with(it)));
+            answer.map(|line| format!("{line}\n")).collect()
+        })
     }
 }
 /// A member's number among the others; 0 is not one.
