@@ -108,7 +108,7 @@ async fn a_slow_call_beside_a_renewal() {
     let a = client(&server.url()).await;
     a.mutex("x").lock().await.unwrap().release().await.unwrap();
     server.ask(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2.5); RETURN NEW; END $$; \
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(2); RETURN NEW; END $$; \
          CREATE TRIGGER slow BEFORE UPDATE ON fencelock_lock FOR EACH ROW WHEN (NEW.name = 'x' AND NEW.hold IS NOT NULL) \
          EXECUTE FUNCTION slow()",
     );

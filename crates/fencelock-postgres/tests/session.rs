@@ -137,7 +137,7 @@ async fn one_strategy_at_a_time() {
     let second = held.token();
     let error = s.mutex("x").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
-    assert_eq!(locks(&server), "0", "what was refused is given back");
+    eventually("what was refused is given back", || std::future::ready(locks(&server) == "0")).await;
     held.release().await.unwrap();
     let third = s.mutex("x").lock().await.unwrap();
     assert!(first < second && second < third.token());
@@ -241,14 +241,14 @@ async fn a_time_that_is_kept() {
     let server = Postgres::start();
     let (a, b) = (sessions(&server).await, sessions(&server).await);
     let began = Instant::now();
-    let held = a.mutex("x").at_least(2 * SEC).lock().await.unwrap();
+    let held = a.mutex("x").at_least(4 * SEC).lock().await.unwrap();
     server.ask("SELECT pg_terminate_backend(pid) FROM fencelock_lock");
     soon(held.lost()).await;
     assert!(b.mutex("x").try_lock().await.unwrap().is_err());
-    assert_eq!(locks(&server), "0");
+    eventually("it is the row that keeps it", || std::future::ready(locks(&server) == "0")).await;
     let next = soon(b.mutex("x").lock()).await.unwrap();
     let took = began.elapsed();
-    assert!(took >= 2 * SEC && took < 4 * SEC, "{took:?}");
+    assert!(took >= 4 * SEC && took < 8 * SEC, "{took:?}");
     next.release().await.unwrap();
 }
 /// An operator breaks one hold of a session: the others stay. (Red: its session is ended.)

@@ -99,7 +99,7 @@ async fn a_listener_that_hears_nothing() {
     .await;
     let took = began.elapsed();
     println!("another one listens after {took:?}");
-    assert!(took < 3 * SEC, "{took:?}");
+    assert!(took < 3_900 * MS, "{took:?}");
     assert!(!wait.is_finished());
     held.release().await.unwrap();
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
@@ -132,7 +132,7 @@ async fn a_try_whose_answer_was_lost_and_whose_row_is_kept() {
     let mut met = 0;
     for _ in 0..5 {
         // As soon as somebody holds it, and for two seconds.
-        let keeps = "DO $$ BEGIN LOOP IF EXISTS (SELECT FROM fencelock_lock WHERE hold IS NOT NULL) THEN \
+        let keeps = "DO $$ BEGIN FOR i IN 1 .. 100000 LOOP IF EXISTS (SELECT FROM fencelock_lock WHERE hold IS NOT NULL) THEN \
                      PERFORM FROM fencelock_lock FOR UPDATE; PERFORM pg_sleep(2); EXIT; END IF; COMMIT; END LOOP; END $$";
         let keeper = server.psql(keeps).spawn().unwrap();
         let active = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'DO %' AND state = 'active'";

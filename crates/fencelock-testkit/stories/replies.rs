@@ -213,7 +213,7 @@ fn renew() {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
         for trouble in TROUBLES {
-            let guard = c.mutex("x").ttl(1_200 * MS).lock().await.unwrap();
+            let guard = c.mutex("x").ttl(2 * SEC).lock().await.unwrap();
             let met = first(&proxy, "renew", 1, trouble);
             for _ in 0..4 {
                 soon(guard.renewed()).await;

@@ -113,11 +113,11 @@ async fn taken_away() {
     let (server, url) = start();
     let ours = client(&url).await;
     let mut java = Java::new(&server, "host-7");
-    let guard = ours.mutex("job").ttl(SEC).lock().await.unwrap();
+    let guard = ours.mutex("job").ttl(3 * SEC).lock().await.unwrap();
     server.ask("UPDATE shedlock SET locked_by = 'host-7' WHERE name = 'job'");
     assert_eq!(soon(guard.lost()).await, LossReason::TakenOver);
     // A row that was deleted, and the tokens that go on all the same.
-    let guard = ours.mutex("gone").ttl(SEC).lock().await.unwrap();
+    let guard = ours.mutex("gone").ttl(3 * SEC).lock().await.unwrap();
     server.ask("DELETE FROM shedlock WHERE name = 'gone'");
     let next = ours.mutex("gone").ttl(60 * SEC);
     assert_eq!(soon(guard.lost()).await, LossReason::TakenOver);

@@ -7,7 +7,7 @@ cases! {
     "nobody/writer-under-endless-readers" => writer_under_endless_readers, needs: [ReadWrite];
     "nobody/downgrade-wakes-readers" => downgrade_wakes_readers, needs: [Alone, Downgrade, ReadWrite];
     "nobody/client-clock-off" => client_clock_off, needs: [Clocks];
-    "nobody/odd-names" => odd_names;
+    "nobody/odd-names" => odd_names, limit: 60;
     "nobody/name-of-1-kib" => name_of_1_kib;
     "nobody/hundred-thousand-names" => hundred_thousand_names, needs: [Permits, ReadWrite], limit: 60;
     "nobody/zero-lease" => zero_lease;

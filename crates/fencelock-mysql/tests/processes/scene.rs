@@ -51,7 +51,7 @@ impl<W: Way> processes::Scene for Scene<W> {
     const ENGINE: &'static str = W::ENGINE;
     const WORKERS: &'static str = "two runtimes, three clocks";
     const TTL: Duration = Duration::from_millis(2_500);
-    const BRIEF: Duration = Duration::from_millis(600);
+    const BRIEF: Duration = Duration::from_millis(1_500);
     const AFTER_TTL: Duration = Duration::from_millis(250);
 
     fn new() -> Self {

@@ -40,7 +40,8 @@ pub fn run(
     start: impl Fn(usize, &[&str]) -> Worker,
 ) -> (Vec<Span>, u64) {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
-    let (counter, end) = (path("counter"), (now() + seconds * 1_000_000_000).to_string());
+    // They take a moment to start.
+    let (counter, end) = (path("counter"), (now() + (seconds + 2) * 1_000_000_000).to_string());
     let rounds = rounds.to_string();
     let worker = |(i, claims): (usize, &&[&str])| {
         let log = path(&format!("log{i}"));

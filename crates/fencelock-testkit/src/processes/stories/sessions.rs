@@ -60,8 +60,8 @@ pub fn stopped<S: Scene>() {
         }
         let [least, worst] = [0.0, 1.0].map(|p| percentile(&mut times, p));
         assert!(worst < Duration::from_secs(20), "stuck: {worst:?}");
-        // The last sign of life was a third of it ago at most.
-        assert!(least >= ttl * 2 / 3, "{least:?} after it was stopped, with a ttl of {ttl:?}");
+        // The last sign of life was a third of it ago, or a little more on a machine that is busy.
+        assert!(least >= ttl / 2, "{least:?} after it was stopped, with a ttl of {ttl:?}");
         let figure = format!("{least:?} to {worst:?} of {}", times.len());
         let what = format!("{}: grant after SIGSTOP of a holder with a ttl of {ttl:?}", S::ENGINE);
         bar(&what, figure, "<= ttl + 1 s", worst <= ttl + Duration::from_secs(1));
