@@ -256,8 +256,8 @@ impl<T: Table> Engine for ShedLock<T> {
                     None => return Ok(()),
                 },
                 Some(_) = sweeps.join_next(), if !sweeps.is_empty() => {}
-                // A failover may have cost holds: they are looked at at once (SAFETY G6).
                 () = &mut beside => return Ok(()),
+                // A failover may have cost holds: they are looked at at once (SAFETY G6).
                 () = self.table.broke().notified() => reports.send(Event::Recheck),
             }
         }
