@@ -56,8 +56,8 @@ CREATE FUNCTION {s}.fencelock_take(p_space text, p_name text, p_stays boolean, p
 DECLARE
   l {s}.fencelock_lock;
 BEGIN
-  FOR i IN 0 .. 22 LOOP
-    IF i > 20 THEN
+  FOR i IN 0 .. 62 LOOP
+    IF i > 60 THEN
       PERFORM pg_sleep(0.001);
     END IF;
     IF p_stays THEN
