@@ -1,6 +1,8 @@
 //! Replies that are lost, come late or twice, for every procedure.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
+#[path = "../../fencelock-testkit/stories/session_replies.rs"]
+mod sessions;
 #[path = "../../fencelock-testkit/stories/replies.rs"]
 mod stories;
 use common::*;
