@@ -11,6 +11,8 @@ pub trait Fault: fmt::Debug + Send + Sync + 'static {
     /// Sent, and nobody knows what became of it.
     const UNANSWERED: Self;
 
+    /// The lock is held by this other strategy.
+    fn layout(other: String) -> Self;
     /// Somebody's own transaction keeps a row of it (SAFETY E2).
     fn is_locked(&self) -> bool;
     /// Nobody knows what became of it.

@@ -5,11 +5,13 @@ mod fault;
 mod reply;
 pub mod session;
 mod shedlock;
+mod turned;
 
 pub use attempt::{AGAIN, Haunted, TRY, WINDOW, after_locked, granted, micros, open_window};
 pub use fault::Fault;
 pub use reply::{Fields, Reply, Value, letter, status};
 pub use shedlock::{ShedLock, Table};
+pub use turned::Turned;
 
 use std::time::Duration;
 

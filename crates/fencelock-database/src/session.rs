@@ -1,7 +1,10 @@
 //! Which sessions of the server there are, and what lives in them.
-use crate::{Fault, LEAVE, Reply, after_locked};
+use crate::{Fault, LEAVE, Reply, Turned, after_locked};
 use async_trait::async_trait;
-use fencelock_core::{BootClock, Clock, Event, Grant, HoldId, Lease, Moment, Name, Reports, Request, SessionId, Token};
+use fencelock_core::{
+    BootClock, Busy, Clock, Error, Event, Grant, HoldId, Lease, Moment, Name, Outcome, Reports, Request, Result,
+    SessionId, Token,
+};
 use std::{
     collections::HashMap,
     ops::Deref,
@@ -11,7 +14,10 @@ use std::{
     },
     time::Duration,
 };
-use tokio::{sync::Notify, time::sleep};
+use tokio::{
+    sync::{Notify, oneshot},
+    time::sleep,
+};
 
 /// So many connections that have waited are kept for the next wait, until the server ends them.
 const IDLE: usize = 8;
@@ -395,6 +401,63 @@ pub struct Reporting(Arc<Mutex<Option<Reports>>>);
 impl Drop for Reporting {
     fn drop(&mut self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// What a session engine brings to a claim.
+#[async_trait]
+pub trait Claims: Sync {
+    /// What stops a call.
+    type Fault: Fault;
+
+    /// In the library's words.
+    fn tell(&self, fault: &Self::Fault) -> Error;
+    /// In the session for its ttl, if it is free: its token, and where it is; or why not.
+    async fn bear(&self, request: &Request) -> Result<Result<(i64, SessionId), Reply>, Self::Fault>;
+    /// It is taken: somebody waits for it.
+    fn wait(&self, request: &Request, busy: Busy, reply: oneshot::Sender<Turned<Self::Fault>>);
+}
+/// Takes it where it is free, and waits where it is not, if the request does.
+///
+/// # Errors
+/// As [`Engine::acquire`](fencelock_core::Engine::acquire).
+pub async fn acquire<C: Claims>(claims: &C, request: &Request) -> Result<Outcome> {
+    let told = |fault: C::Fault| claims.tell(&fault);
+    let mut tries = 0;
+    let mut busy = loop {
+        let reply = match claims.bear(request).await.map_err(told)? {
+            Ok((number, session)) => {
+                let token = Token::new(number).ok_or_else(|| told(C::Fault::ANSWER))?;
+                return Ok(Outcome::Granted(granted(request, token, session)));
+            }
+            Err(reply) => reply,
+        };
+        match reply {
+            Reply::Busy(busy) => break busy,
+            Reply::OtherKind(kind) => {
+                return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
+            }
+            Reply::Layout(other) => return Err(told(C::Fault::layout(other))),
+            Reply::Reserved { .. } => break Busy::default(),
+            Reply::Locked if tries < 3 && !request.is_stopped() => {
+                tries += 1;
+                sleep(after_locked(tries)).await;
+            }
+            Reply::Locked => break Busy::default(),
+            _ => return Err(told(C::Fault::ANSWER)),
+        }
+    };
+    if !request.wait() || request.is_stopped() {
+        return Ok(Outcome::Busy(busy));
+    }
+    loop {
+        let (reply, turned) = oneshot::channel();
+        claims.wait(request, busy, reply);
+        match turned.await {
+            Ok(turned) => return turned.outcome(request, |fault| claims.tell(fault)),
+            // `run` was begun anew.
+            Err(_) => busy = Busy::default(),
+        }
     }
 }
 

@@ -8,7 +8,6 @@ use crate::{
     session::{MysqlSessionEngine, prove, take_back},
     shared::Shared,
     shedlock::MysqlShedLockEngine,
-    turns::Turned,
     wire::{
         call::{Call, Holds},
         reply::{Reply, Value, column, letter, value},
@@ -325,10 +324,7 @@ impl Engine for MysqlEngine {
                 return Err(self.link().tell("lock", &Fault::Closed));
             }
             match rx.await {
-                Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
-                Ok(Turned::Stopped(busy)) => return Ok(Outcome::Busy(busy)),
-                Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
-                Ok(Turned::Failed(fault)) => return Err(self.link().tell("lock", &fault)),
+                Ok(turned) => return turned.outcome(request, |fault| self.link().tell("lock", fault)),
                 // `run` was begun anew: its place in the queue is still there.
                 Err(_) => expected = self.shared.expect(request),
             }

@@ -43,6 +43,9 @@ impl fencelock_database::Fault for Fault {
     const LOCKED: Self = Self::Locked;
     const UNANSWERED: Self = Self::Unanswered;
 
+    fn layout(other: String) -> Self {
+        Self::Layout(other)
+    }
     fn is_locked(&self) -> bool {
         self.is_conflict()
     }

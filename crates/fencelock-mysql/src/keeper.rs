@@ -1,12 +1,13 @@
 //! The engine's own background: it waits in queues, shows that it lives, looks after the server, and cleans up.
 use crate::{
+    error::Fault,
     link::Lane,
     shared::{Expected, Shared},
-    turns::{Turned, give_back, pulse, wait},
+    turns::{give_back, pulse, wait},
     wire::{call::Call, reply::column},
 };
 use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
-use fencelock_database::{PATIENCE, micros};
+use fencelock_database::{PATIENCE, Turned, micros};
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -16,7 +17,13 @@ use tokio::{
 
 pub(crate) enum Order {
     /// This request has a place in its queue; something ends by itself after so long.
-    Wait { request: Request, expected: Expected, busy: Busy, rest: Option<Duration>, reply: oneshot::Sender<Turned> },
+    Wait {
+        request: Request,
+        expected: Expected,
+        busy: Busy,
+        rest: Option<Duration>,
+        reply: oneshot::Sender<Turned<Fault>>,
+    },
     /// A command that grants this hold may arrive until then, and nobody has it any more.
     Sweep { name: Name, hold: HoldId, until: Moment },
 }

@@ -5,8 +5,8 @@ use crate::{
     shared::{Expected, Shared},
     wire::reply::Reply,
 };
-use fencelock_core::{BootClock, Busy, Claim, Clock, Grant, Pace, Request, Token};
-use fencelock_database::{after_locked, granted};
+use fencelock_core::{BootClock, Busy, Claim, Clock, Pace, Request, Token};
+use fencelock_database::{Turned, after_locked, granted};
 use std::{
     future::{Future, pending},
     pin::Pin,
@@ -26,15 +26,6 @@ const PULSE: Duration = Duration::from_secs(3);
 /// A look that the server does.
 type Watch = Pin<Box<dyn Future<Output = (Option<Bell>, Result<Option<Reply>, Fault>)> + Send>>;
 
-/// How a wait ended.
-pub(crate) enum Turned {
-    Granted(Grant),
-    /// What was known of those in the way.
-    Stopped(Busy),
-    Displaced,
-    Failed(Fault),
-}
-
 /// Waits in the queue until it is granted, stopped, or has no place any more. An outage is survived, until the caller's limit
 /// (SAFETY E8).
 pub(crate) async fn wait(
@@ -43,7 +34,7 @@ pub(crate) async fn wait(
     expected: Expected,
     mut busy: Busy,
     rest: Option<Duration>,
-    mut reply: oneshot::Sender<Turned>,
+    mut reply: oneshot::Sender<Turned<Fault>>,
 ) {
     let (mut pause, mut locked, mut pace) = (Duration::from_millis(10), 1, Pace::new(BootClock.now()));
     let mut next = pace.nap(BootClock.now(), busy.ahead, rest);

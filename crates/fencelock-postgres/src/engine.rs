@@ -6,7 +6,6 @@ use crate::{
     link::{Conn, Link},
     list::list,
     shared::{STUBBORN, Shared},
-    turns::Turned,
     wire::{
         call::{Call, literal},
         reply::{Reply, Value, letter, value},
@@ -293,13 +292,7 @@ impl Engine for PostgresEngine {
                 return Err(self.link().tell("lock", &Fault::Closed));
             }
             match rx.await {
-                Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
-                Ok(Turned::Stopped(busy)) => return Ok(Outcome::Busy(busy)),
-                Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
-                Ok(Turned::OtherKind(kind)) => {
-                    return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
-                }
-                Ok(Turned::Failed(fault)) => return Err(self.link().tell("lock", &fault)),
+                Ok(turned) => return turned.outcome(request, |fault| self.link().tell("lock", fault)),
                 // `run` was begun anew: its place in the queue is still there.
                 Err(_) => expected = self.shared.expect(request.name(), request.hold()),
             }

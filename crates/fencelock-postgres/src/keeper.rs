@@ -1,10 +1,11 @@
 //! The engine's own background: it waits in queues, listens, says that it lives, and cleans up.
 use crate::{
+    error::Fault,
     shared::{Expected, Shared},
-    turns::{Turned, beat, listen, wait},
+    turns::{beat, listen, wait},
 };
 use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
-use fencelock_database::{PATIENCE, micros};
+use fencelock_database::{PATIENCE, Turned, micros};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -14,7 +15,13 @@ use tokio::{
 
 pub(crate) enum Order {
     /// This request has a place in its queue; look again after so long.
-    Wait { request: Request, expected: Expected, busy: Busy, rest: Option<Duration>, reply: oneshot::Sender<Turned> },
+    Wait {
+        request: Request,
+        expected: Expected,
+        busy: Busy,
+        rest: Option<Duration>,
+        reply: oneshot::Sender<Turned<Fault>>,
+    },
     /// A command that grants this hold may arrive until then, and nobody has it any more.
     Sweep { name: Name, hold: HoldId, until: Moment },
 }

@@ -5,8 +5,8 @@ use crate::{
     shared::{Expected, Shared},
     wire::reply::Reply,
 };
-use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, HoldId, Kind, Name, Pace, Request, Token};
-use fencelock_database::{CONNECT_TIMEOUT, after_locked, granted};
+use fencelock_core::{BootClock, Busy, Clock, ErrorKind, HoldId, Name, Pace, Request, Token};
+use fencelock_database::{CONNECT_TIMEOUT, Turned, after_locked, granted};
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::oneshot,
@@ -26,16 +26,6 @@ const SHARED: Duration = Duration::from_secs(60);
 /// Nobody waits any more: so long after, nobody listens.
 const REST: Duration = Duration::from_secs(10);
 
-/// How a wait ended.
-pub(crate) enum Turned {
-    Granted(Grant),
-    /// What was known of those in the way.
-    Stopped(Busy),
-    Displaced,
-    OtherKind(Kind),
-    Failed(Fault),
-}
-
 /// Waits in the queue until it is granted, stopped, or has no place any more. An outage is survived, until the caller's limit
 /// (SAFETY E8).
 pub(crate) async fn wait(
@@ -44,7 +34,7 @@ pub(crate) async fn wait(
     expected: Expected,
     mut busy: Busy,
     rest: Option<Duration>,
-    mut reply: oneshot::Sender<Turned>,
+    mut reply: oneshot::Sender<Turned<Fault>>,
 ) {
     let (mut pause, mut locked, mut pace) = (Duration::from_millis(10), 1, Pace::new(BootClock.now()));
     let mut nap = |ahead, rest| match shared.ears() {

@@ -3,10 +3,10 @@ use super::{
     Sessions,
     bearer::{Bearer, Process},
 };
-use crate::{error::Fault, turns::Turned, wire::reply::Reply};
+use crate::{error::Fault, wire::reply::Reply};
 use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, LossReason, Reports, Request, Token};
 use fencelock_database::{
-    PATIENCE, after_locked,
+    PATIENCE, Turned, after_locked,
     session::{Bears, Borne, ends, granted},
 };
 use std::{convert::Infallible, sync::Arc, time::Duration};
@@ -20,7 +20,7 @@ pub(crate) enum Order {
     /// A session of this ttl, for whoever comes.
     Open { ttl: Duration, reply: oneshot::Sender<Result<Arc<Bearer>, Fault>> },
     /// It is taken: wait for it.
-    Wait { request: Request, busy: Busy, reply: oneshot::Sender<Turned> },
+    Wait { request: Request, busy: Busy, reply: oneshot::Sender<Turned<Fault>> },
 }
 /// Whoever is granted it confirms it within so long, or the next one has it: the server ends a session that says nothing (SAFETY E3, H2).
 const CONFIRM: Duration = Duration::from_millis(1_500);
@@ -134,7 +134,7 @@ async fn bury(sessions: &Arc<Sessions>, process: &Process) {
 }
 
 /// Waits in the server's queue, on a connection of its own, which then bears the lock.
-async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut reply: oneshot::Sender<Turned>) {
+async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut reply: oneshot::Sender<Turned<Fault>>) {
     let mut pause = Duration::from_millis(10);
     let end = loop {
         let opened = tokio::select! {
@@ -203,7 +203,7 @@ struct Tended<'a> {
     bearer: &'a Arc<Bearer>,
 }
 impl Tended<'_> {
-    async fn turn(&self, request: &Request, busy: &mut Busy) -> Result<Turned, Fault> {
+    async fn turn(&self, request: &Request, busy: &mut Busy) -> Result<Turned<Fault>, Fault> {
         let (sessions, bearer) = (self.sessions, self.bearer);
         bearer.tell(&sessions.queue_call(request)).await?;
         let call = sessions.call("await", request);
@@ -253,7 +253,7 @@ impl Tended<'_> {
         }
     }
     /// *Invariant (SAFETY G1, G2):* the lock came at a time that nobody here knows; what counts is a sign of life that was answered since.
-    async fn confirm(&self, request: &Request, number: i64) -> Result<Turned, Fault> {
+    async fn confirm(&self, request: &Request, number: i64) -> Result<Turned<Fault>, Fault> {
         let sent_at = self.bearer.beat().await?;
         self.bearer.alive(self.sessions.reports().as_ref(), sent_at);
         let token = Token::new(number).ok_or(Fault::Answer)?;

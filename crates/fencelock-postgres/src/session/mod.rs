@@ -9,7 +9,6 @@ use crate::{
     link::Link,
     shared::Shared,
     shedlock::PostgresShedLockEngine,
-    turns::Turned,
     wire::{
         call::Call,
         reply::{Reply, letter},
@@ -22,7 +21,7 @@ use fencelock_core::{
     Name, Outcome, Page, Released, Renewed, Reports, Request, Result, SessionId, Status, TakenAway, Token, on_tokio,
 };
 use fencelock_database::{
-    CONNECT_TIMEOUT, PATIENCE, after_locked, micros,
+    CONNECT_TIMEOUT, PATIENCE, Turned, after_locked, micros,
     session::{self, Bears, Borne, ends, granted},
 };
 use keeper::{Order, run};
@@ -86,6 +85,14 @@ impl Deref for Sessions {
     }
 }
 impl Sessions {
+    /// Who has it, for one that another hold of this very session keeps from it.
+    async fn look(&self, request: &Request) -> Result<Reply, Fault> {
+        let (key, pair) = self.lock_of(request).words();
+        let call = self.begin("look", request.name()).number(key).flag(pair);
+        let call = call.text(request.claim().kind().as_str()).null().end();
+        let conn = self.shared.link.soon(request.stopped()).await?;
+        self.shared.link.run(&conn, PATIENCE, &call).await
+    }
     fn order(&self, order: Order) {
         let _ = self.orders.send(order);
     }
@@ -201,46 +208,44 @@ impl PostgresSessionEngine {
     fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
         move |fault| self.sessions.shared.link.tell(operation, &fault)
     }
-    /// Who has it, for one that another hold of this very session keeps from it.
-    async fn look(&self, request: &Request) -> Result<Reply, Fault> {
-        let sessions = &self.sessions;
-        let (key, pair) = sessions.lock_of(request).words();
-        let call = sessions.begin("look", request.name()).number(key).flag(pair);
-        let call = call.text(request.claim().kind().as_str()).null().end();
-        let conn = sessions.shared.link.soon(request.stopped()).await?;
-        sessions.shared.link.run(&conn, PATIENCE, &call).await
+}
+
+#[async_trait]
+impl session::Claims for Sessions {
+    type Fault = Fault;
+
+    fn tell(&self, fault: &Fault) -> Error {
+        self.shared.link.tell("lock", fault)
     }
-    /// In the session for its ttl, if it is free: its token, and where it is; or why not.
     async fn bear(&self, request: &Request) -> Result<Result<(i64, SessionId), Reply>, Fault> {
-        let sessions = &self.sessions;
         let mut tries = 0;
         // A repeat: the session is heard once more, and it counts from then (SAFETY G1).
-        if let Some((bearer, token)) = sessions.granted(request.hold()) {
+        if let Some((bearer, token)) = self.granted(request.hold()) {
             let sent_at = bearer.beat().await?;
-            bearer.alive(sessions.reports().as_ref(), sent_at);
+            bearer.alive(self.reports().as_ref(), sent_at);
             return Ok(Ok((token, bearer.session)));
         }
         loop {
             let bearer = tokio::select! {
                 biased;
-                bearer = sessions.session(request.ttl()) => bearer?,
+                bearer = self.session(request.ttl()) => bearer?,
                 () = request.stopped() => return Ok(Err(Reply::Busy(Busy::default()))),
             };
-            if !bearer.intend(request.hold(), Borne::new(request.name(), sessions.lock_of(request))) {
+            if !bearer.intend(request.hold(), Borne::new(request.name(), self.lock_of(request))) {
                 return self.look(request).await.map(Err);
             }
-            sessions.hold(request.hold(), &bearer);
+            self.hold(request.hold(), &bearer);
             let sent_at = BootClock.now();
             if request.open(sent_at, PATIENCE).is_none() {
                 bearer.forget(request.hold());
-                sessions.forget(request.hold());
+                self.forget(request.hold());
                 return Ok(Err(Reply::Busy(Busy::default())));
             }
-            let answer = bearer.run(PATIENCE.min(bearer.ttl), &sessions.call("bear", request)).await;
+            let answer = bearer.run(PATIENCE.min(bearer.ttl), &self.call("bear", request)).await;
             match answer {
                 Ok(Reply::Done { number, .. }) => {
                     bearer.granted(request.hold(), number, ends(request, sent_at));
-                    bearer.alive(sessions.reports().as_ref(), sent_at);
+                    bearer.alive(self.reports().as_ref(), sent_at);
                     return Ok(Ok((number, bearer.session)));
                 }
                 // It is slow, or gone: its own signs of life tell. Nothing new is taken there; core takes this one back.
@@ -252,19 +257,22 @@ impl PostgresSessionEngine {
                 // nothing there, and is made again in another one.
                 Err(fault) => {
                     bearer.close();
-                    let temporary = sessions.shared.link.tell("lock", &fault).is_temporary();
-                    if tries == AGAIN || request.is_stopped() || !temporary || !sessions.is_buried(&bearer).await {
+                    let temporary = self.shared.link.tell("lock", &fault).is_temporary();
+                    if tries == AGAIN || request.is_stopped() || !temporary || !self.is_buried(&bearer).await {
                         return Err(fault);
                     }
                     tries += 1;
                 }
                 Ok(reply) => {
                     bearer.forget(request.hold());
-                    sessions.forget(request.hold());
+                    self.forget(request.hold());
                     return Ok(Err(reply));
                 }
             }
         }
+    }
+    fn wait(&self, request: &Request, busy: Busy, reply: oneshot::Sender<Turned<Fault>>) {
+        self.order(Order::Wait { request: request.clone(), busy, reply });
     }
 }
 
@@ -275,49 +283,7 @@ impl Engine for PostgresSessionEngine {
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.sessions.keys.check(request.name().as_str())?;
-        let told = self.told("lock");
-        let mut tries = 0;
-        let mut busy = loop {
-            let reply = match self.bear(request).await.map_err(&told)? {
-                Ok((number, session)) => {
-                    let token = Token::new(number).ok_or_else(|| told(Fault::Answer))?;
-                    return Ok(Outcome::Granted(granted(request, token, session)));
-                }
-                Err(reply) => reply,
-            };
-            match reply {
-                Reply::Busy(busy) => break busy,
-                Reply::OtherKind(kind) => {
-                    return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
-                }
-                Reply::Layout(other) => return Err(told(Fault::Layout(other))),
-                Reply::Reserved { .. } => break Busy::default(),
-                Reply::Locked if tries < 3 && !request.is_stopped() => {
-                    tries += 1;
-                    tokio::time::sleep(after_locked(tries)).await;
-                }
-                Reply::Locked => break Busy::default(),
-                _ => return Err(told(Fault::Answer)),
-            }
-        };
-        if !request.wait() || request.is_stopped() {
-            return Ok(Outcome::Busy(busy));
-        }
-        loop {
-            let (reply, turned) = oneshot::channel();
-            self.sessions.order(Order::Wait { request: request.clone(), busy: busy.clone(), reply });
-            match turned.await {
-                Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
-                Ok(Turned::Stopped(now)) => return Ok(Outcome::Busy(now)),
-                Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
-                Ok(Turned::OtherKind(kind)) => {
-                    return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
-                }
-                Ok(Turned::Failed(fault)) => return Err(told(fault)),
-                // `run` was begun anew.
-                Err(_) => busy = Busy::default(),
-            }
-        }
+        session::acquire(&*self.sessions, request).await
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         let (sessions, hold) = (&self.sessions, request.hold());
