@@ -62,7 +62,7 @@ fn a_max_hold_that_is_over_at_once_is_told() {
         let error = within("an error", 5 * SEC, nano.lock()).await.unwrap_err();
         assert!(error.kind() == ErrorKind::InvalidConfig && error.to_string().contains("1ns"), "{error}");
     });
-    eventually("nothing held", SEC, || server.census() == (0, 0));
+    eventually("nothing held", 10 * SEC, || server.census() == (0, 0));
 }
 
 /// On an engine with sessions the ttl is the session's.

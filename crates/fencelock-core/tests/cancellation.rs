@@ -13,7 +13,11 @@ use fencelock_core::{
     Client, Engine, Outcome,
     memory::{MemoryEngine, MemoryServer},
 };
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 /// Polls until ready, until some microseconds have passed, or for so many polls: drops come between any two steps.
 async fn abandoned<F: Future + Unpin>(mut lock: F) -> Option<F::Output> {
@@ -29,10 +33,11 @@ async fn abandoned<F: Future + Unpin>(mut lock: F) -> Option<F::Output> {
     }
     None
 }
-/// Got it, got nothing, or dropped.
-async fn try_one(client: &Client) -> (u32, u32) {
+/// Got it, got nothing, or dropped. Some wait for as long as it takes, however slow the machine is.
+async fn try_one(client: &Client, patient: bool) -> (u32, u32) {
     let mutex = client.mutex(format!("n{}", fastrand::u8(0..8)));
     let got = match fastrand::u8(0..6) {
+        _ if patient => Some(mutex.lock().await.is_ok()),
         0 => abandoned(mutex.try_lock()).await.map(|got| matches!(got, Ok(Ok(_)))),
         1 => abandoned(mutex.try_lock_for(Duration::from_micros(fastrand::u64(0..20_000))))
             .await
@@ -40,6 +45,20 @@ async fn try_one(client: &Client) -> (u32, u32) {
         _ => abandoned(mutex.lock()).await.map(|got| got.is_ok()),
     };
     (u32::from(got == Some(true)), u32::from(got.is_none()))
+}
+/// Nothing is held or queued, and past the end of every command, which may come late, it is still so. What stays is a ghost: here it
+/// lasts for a minute, or for as long as its session. Tells when that began.
+fn stays_free(server: &Arc<MemoryServer>) -> Duration {
+    let began = Instant::now();
+    let mut since = began;
+    while since.elapsed() < 600 * MS {
+        if server.census() != (0, 0) {
+            assert!(began.elapsed() < 10 * SEC, "a command came after its withdrawal: {:?}", server.census());
+            since = Instant::now();
+        }
+        std::thread::sleep(MS / 4);
+    }
+    since - began
 }
 fn storm(server: &Arc<MemoryServer>, engine: MemoryEngine) {
     let client = client(engine);
@@ -49,8 +68,8 @@ fn storm(server: &Arc<MemoryServer>, engine: MemoryEngine) {
                 let client = client.clone();
                 tokio::spawn(async move {
                     let mut sum = (0, 0);
-                    for _ in 0..200 {
-                        let (got, dropped) = try_one(&client).await;
+                    for round in 0..200 {
+                        let (got, dropped) = try_one(&client, round % 8 == 0).await;
                         sum = (sum.0 + got, sum.1 + dropped);
                     }
                     sum
@@ -64,13 +83,11 @@ fn storm(server: &Arc<MemoryServer>, engine: MemoryEngine) {
         }
         sum
     });
-    let took = eventually("nothing held, nothing queued", SEC, || server.census() == (0, 0));
-    // A ghost may also come late: past the end of every command it must still be so.
-    std::thread::sleep(600 * MS);
-    assert_eq!(server.census(), (0, 0), "a command came after its withdrawal");
+    let took = stays_free(server);
     assert_eq!(client.held(), 0);
     println!(
-        "\nMEASURED | cancelled waits over the memory link: left 1 s later | 0 of {dropped} ({got} got; clean after {took:?}) | 0 | ok"
+        "\nMEASURED | cancelled waits over the memory link: left 1 s later | 0 of {dropped} ({got} got; clean after {took:?}) | 0 | {}",
+        if took < SEC { "ok" } else { "MISSED" }
     );
     assert!(dropped > 2_000 && got > 300, "the run must bite: {got} got, {dropped} dropped");
 }
@@ -139,15 +156,15 @@ fn a_dropped_wait_is_withdrawn_though_the_runtime_is_blocked_or_gone() {
             assert!(tokio::time::timeout(50 * MS, &mut wait).await.is_err());
             if !gone {
                 drop(wait);
-                eventually("withdrawn by the keeper", SEC, || server.census() == (1, 0)); // this blocks the runtime
+                eventually("withdrawn by the keeper", 10 * SEC, || server.census() == (1, 0)); // this blocks the runtime
                 return;
             }
             tokio::spawn(wait); // it goes with the runtime
         });
         drop(rt);
-        eventually("withdrawn", SEC, || server.census() == (1, 0));
+        eventually("withdrawn", 10 * SEC, || server.census() == (1, 0));
         other.block_on(guard.release()).unwrap();
-        eventually("free", SEC, || server.census() == (0, 0));
+        eventually("free", 10 * SEC, || server.census() == (0, 0));
     }
 }
 
@@ -168,10 +185,10 @@ fn a_displaced_wait_is_withdrawn_too() {
             _ = soon("it queues again", 5 * SEC, || server.census() == (1, 1)) => {}
         }
         drop(wait);
-        eventually("withdrawn by the keeper", SEC, || server.census() == (1, 0));
+        eventually("withdrawn by the keeper", 10 * SEC, || server.census() == (1, 0));
         drop((first, second));
     });
-    eventually("free", SEC, || server.census() == (0, 0));
+    eventually("free", 10 * SEC, || server.census() == (0, 0));
 }
 
 #[test]
@@ -187,8 +204,7 @@ fn runtimes_that_end_in_the_middle_of_attempts() {
         std::thread::sleep(Duration::from_micros(fastrand::u64(0..3_000)));
         rt.shutdown_background();
     }
-    eventually("nothing held, nothing queued", SEC, || server.census() == (0, 0));
-    std::thread::sleep(600 * MS);
+    stays_free(&server);
     assert_eq!((server.census(), client.held()), ((0, 0), 0));
 }
 
@@ -208,7 +224,13 @@ fn an_engine_that_hangs_holds_nobody_up() {
         let other = common::client(lease(&server));
         let guard = other.mutex("b").lock().await.unwrap();
         let mut wait = client.mutex("b").lock();
-        assert!(tokio::time::timeout(50 * MS, &mut wait).await.is_err());
+        let told = async {
+            while wait.blocked_by().is_none() {
+                assert!(once(&mut wait).await.is_none());
+                tokio::time::sleep(MS).await;
+            }
+        };
+        within("it is in the queue", 10 * SEC, told).await;
         engine.cut(true);
         let before = engine.commands();
         soon("its refresh hangs", 5 * SEC, || engine.commands() > before).await;
@@ -217,7 +239,7 @@ fn an_engine_that_hangs_holds_nobody_up() {
         drop(guard);
         within("the turn", 5 * SEC, client.mutex("b").lock()).await.unwrap().release().await.unwrap();
     });
-    eventually("free", 2 * SEC, || server.census() == (0, 0));
+    eventually("free", 10 * SEC, || server.census() == (0, 0));
 }
 
 /// After a stop "busy" means only that the engine does not look any more: what it was granted before is withdrawn.
@@ -233,6 +255,6 @@ fn busy_after_a_stop_is_not_believed() {
         soon("granted by the server", 5 * SEC, || server.census() == (1, 0)).await;
         assert!(once(&mut lock).await.is_none());
         drop(lock);
-        soon("withdrawn", 2 * SEC, || server.census() == (0, 0)).await;
+        soon("withdrawn", 10 * SEC, || server.census() == (0, 0)).await;
     });
 }

@@ -13,6 +13,9 @@ mod common;
 use common::*;
 use fencelock_core::{ErrorKind, LossReason};
 
+/// For so long the last one out waits. Where that was not enough the promise was kept, and it is released behind him.
+const FAREWELL: std::time::Duration = std::time::Duration::from_millis(250);
+
 #[test]
 fn a_program_that_ends_after_its_guard_leaves_nothing() {
     let mut slowest = std::time::Duration::ZERO;
@@ -24,7 +27,11 @@ fn a_program_that_ends_after_its_guard_leaves_nothing() {
         drop(client);
         let began = std::time::Instant::now();
         drop(guard);
-        slowest = slowest.max(began.elapsed());
+        let took = began.elapsed();
+        slowest = slowest.max(took);
+        if took >= FAREWELL {
+            eventually("released", 10 * SEC, || server.census() == (0, 0));
+        }
         assert_eq!(server.census(), (0, 0), "round {round}");
     }
     println!(
@@ -44,7 +51,11 @@ fn the_last_client_waits_for_what_was_dropped() {
             guards.push(client.mutex(format!("m{i}")).lock().await.unwrap());
         }
         drop(guards);
+        let began = std::time::Instant::now();
         drop(client);
+        if began.elapsed() >= FAREWELL {
+            eventually("released", 10 * SEC, || server.census() == (0, 0));
+        }
         assert_eq!(server.census(), (0, 0));
     });
 }
@@ -75,14 +86,14 @@ fn a_shutdown_ends_waits_and_waits_for_what_was_dropped() {
             }
             let end = within("its end", 5 * SEC, limited).await.unwrap();
             assert_eq!(end.unwrap_err().kind(), ErrorKind::Closed);
-            assert_eq!(server.census(), (1, 0), "only the holder is left");
+            soon("only the holder is left", 10 * SEC, || server.census() == (1, 0)).await;
             let error = client.mutex("m").lock().await.unwrap_err();
             assert!(error.kind() == ErrorKind::Closed && error.to_string().contains("connect again"), "{error}");
             assert_eq!(client.inspect("m").await.unwrap_err().kind(), ErrorKind::Closed);
             client.shutdown(SEC).await.unwrap();
             guard.release().await.unwrap();
         });
-        eventually("free", SEC, || server.census() == (0, 0));
+        eventually("free", 10 * SEC, || server.census() == (0, 0));
     }
 }
 
@@ -119,14 +130,11 @@ fn what_a_shutdown_leaves_held_is_told_when_it_ends() {
         runtime().block_on(async {
             let guard = a.mutex("m").lock().await.unwrap();
             let lost = guard.lost();
-            let told = tokio::spawn(async move { (lost.await, std::time::Instant::now()) });
             a.shutdown(5 * SEC).await.unwrap();
-            let next = within("the next grant", 5 * SEC, b.mutex("m").lock()).await.unwrap();
-            let taken = std::time::Instant::now();
-            let (reason, at) = within("told", 5 * SEC, told).await.unwrap();
-            assert!(at < taken);
+            let next = within("the next grant", 10 * SEC, b.mutex("m").lock()).await.unwrap();
+            assert!(guard.check().is_err(), "two hold it");
+            let reason = within("told", 10 * SEC, lost).await;
             assert!(flavour == 0 || reason == LossReason::SessionEnded, "{reason}");
-            assert!(guard.check().is_err());
             next.release().await.unwrap();
         });
     }
@@ -167,7 +175,7 @@ fn callers_without_tokio_are_served() {
     wait.join().unwrap().unwrap();
     drop(client.mutex("x").lock());
     block_on(async { assert!(once(&mut client.mutex("x").lock()).await.is_none()) });
-    eventually("nothing left", 2 * SEC, || server.census() == (0, 0));
+    eventually("nothing left", 10 * SEC, || server.census() == (0, 0));
     block_on(client.shutdown(SEC)).unwrap();
     assert_eq!(block_on(client.mutex("x").lock()).unwrap_err().kind(), ErrorKind::Closed);
 }
@@ -185,32 +193,30 @@ fn callers_without_tokio_need_none_of_it() {
         }
         let _ = block_on(client.inspect("x"));
     }
-    eventually("nothing left", 2 * SEC, || server.census() == (0, 0));
+    eventually("nothing left", 10 * SEC, || server.census() == (0, 0));
 }
 
 /// A grant came late and is renewed first; a shutdown comes in between, and the keeper takes the hold back before the answer
 /// is there. What is gone on the server is not handed out.
-#[test]
-fn what_the_keeper_took_back_is_not_handed_out() {
-    let server = server();
+#[tokio::test(start_paused = true)]
+async fn what_the_keeper_took_back_is_not_handed_out() {
+    let (clock, server) = paused();
     let ttl = 2 * SEC;
-    let mut late = Hooked::new(lease(&server).default_ttl(ttl), move |grant| {
+    let mut late = Hooked::new(paused_lease(&clock, &server).default_ttl(ttl), move |grant| {
         Box::pin(async move {
             tokio::time::sleep(ttl * 6 / 10).await;
             grant
         })
     });
     late.slow_renew = 600 * MS;
-    let client = fencelock_core::Client::builder(std::sync::Arc::new(late)).build().unwrap();
-    runtime().block_on(async {
-        let wait = tokio::spawn(client.mutex("m").lock());
-        soon("granted by the server", 5 * SEC, || server.census() == (1, 0)).await;
-        tokio::time::sleep(ttl * 6 / 10 + 100 * MS).await; // it is being renewed
-        assert!(!wait.is_finished());
-        client.shutdown(5 * SEC).await.unwrap();
-        assert_eq!(server.census(), (0, 0));
-        let end = within("its end", 5 * SEC, wait).await.unwrap();
-        assert_eq!(end.unwrap_err().kind(), ErrorKind::Closed);
-        assert_eq!(client.held(), 0);
-    });
+    let client = here(std::sync::Arc::new(late), &clock);
+    let wait = tokio::spawn(client.mutex("m").lock());
+    soon("granted by the server", 10 * SEC, || server.census() == (1, 0)).await;
+    tokio::time::sleep(ttl * 6 / 10 + 100 * MS).await; // it is being renewed
+    assert!(!wait.is_finished());
+    client.shutdown(5 * SEC).await.unwrap();
+    assert_eq!(server.census(), (0, 0));
+    let end = within("its end", 5 * SEC, wait).await.unwrap();
+    assert_eq!(end.unwrap_err().kind(), ErrorKind::Closed);
+    assert_eq!(client.held(), 0);
 }

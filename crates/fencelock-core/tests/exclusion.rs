@@ -24,7 +24,7 @@ fn sixteen_clients_count_exactly_and_tokens_rise() {
                 let (counter, last) = (counter.clone(), last.clone());
                 tokio::spawn(async move {
                     for _ in 0..50 {
-                        let guard = client.mutex("m").ttl(5 * SEC).lock().await.unwrap();
+                        let guard = client.mutex("m").ttl(LONG).lock().await.unwrap();
                         let before = last.swap(guard.token().get(), SeqCst);
                         assert!(before < guard.token().get(), "tokens rise in the order of grants");
                         let n = counter.load(SeqCst);
@@ -41,7 +41,7 @@ fn sixteen_clients_count_exactly_and_tokens_rise() {
         }
     });
     assert_eq!(counter.load(SeqCst), 800);
-    eventually("all released", SEC, || server.census() == (0, 0));
+    eventually("all released", 10 * SEC, || server.census() == (0, 0));
 }
 
 #[test]
@@ -72,5 +72,5 @@ fn those_of_one_client_get_in_in_the_order_in_which_they_asked() {
         }
         assert_eq!(*order.lock().unwrap(), (0..12).collect::<Vec<_>>());
     });
-    eventually("all released", SEC, || server.census() == (0, 0));
+    eventually("all released", 10 * SEC, || server.census() == (0, 0));
 }

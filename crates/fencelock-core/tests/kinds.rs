@@ -188,11 +188,11 @@ fn guard_ticket(client: &Client, status: &fencelock_core::Status) -> String {
 fn a_fixed_lease_ends_unless_it_is_extended_and_never_gets_shorter() {
     let (server, a, b) = pair();
     runtime().block_on(async {
-        let guard = a.mutex("x").lease(300 * MS).lock().await.unwrap();
-        guard.extend(3 * SEC).await.unwrap();
-        assert!(guard.remaining() > 2 * SEC);
+        let guard = a.mutex("x").lease(3 * SEC).lock().await.unwrap();
+        guard.extend(LONG).await.unwrap();
+        assert!(guard.remaining() > 30 * SEC);
         guard.extend(50 * MS).await.unwrap();
-        assert!(guard.remaining() > 2 * SEC, "it does not get shorter");
+        assert!(guard.remaining() > 30 * SEC, "it does not get shorter");
         says(guard.extend(Duration::MAX).await.unwrap_err(), ErrorKind::InvalidConfig, &["cannot be used"]);
         guard.release().await.unwrap();
 
@@ -209,23 +209,22 @@ fn a_fixed_lease_ends_unless_it_is_extended_and_never_gets_shorter() {
     });
 }
 
-#[test]
-fn what_is_held_at_least_stays_taken_and_nobody_waits_for_that() {
-    let (server, a, b) = pair();
-    runtime().block_on(async {
-        let began = std::time::Instant::now();
-        let guard = a.mutex("x").at_least(SEC).lock().await.unwrap();
-        guard.release().await.unwrap();
-        assert!(began.elapsed() < 900 * MS, "the release returned at once");
-        assert!(b.mutex("x").try_lock().await.unwrap().is_err());
-        let next = within("the next one", 5 * SEC, b.mutex("x").lock()).await.unwrap();
-        assert!(began.elapsed() >= SEC);
-        next.release().await.unwrap();
-        for mutex in [a.mutex("x").ttl(SEC).at_least(2 * SEC), a.mutex("x").max_hold(SEC).at_least(2 * SEC)] {
-            says(mutex.lock().await.unwrap_err(), ErrorKind::InvalidConfig, &["at_least", "2s"]);
-        }
-        assert_eq!(server.census(), (0, 0));
-    });
+#[tokio::test(start_paused = true)]
+async fn what_is_held_at_least_stays_taken_and_nobody_waits_for_that() {
+    let (clock, server) = paused();
+    let [a, b] = [(); 2].map(|()| here(std::sync::Arc::new(paused_lease(&clock, &server)), &clock));
+    let began = tokio::time::Instant::now();
+    let guard = a.mutex("x").at_least(SEC).lock().await.unwrap();
+    guard.release().await.unwrap();
+    assert!(began.elapsed() < 900 * MS, "the release returned at once");
+    assert!(b.mutex("x").try_lock().await.unwrap().is_err());
+    let next = within("the next one", 5 * SEC, b.mutex("x").lock()).await.unwrap();
+    assert!(began.elapsed() >= SEC);
+    next.release().await.unwrap();
+    for mutex in [a.mutex("x").ttl(SEC).at_least(2 * SEC), a.mutex("x").max_hold(SEC).at_least(2 * SEC)] {
+        says(mutex.lock().await.unwrap_err(), ErrorKind::InvalidConfig, &["at_least", "2s"]);
+    }
+    assert_eq!(server.census(), (0, 0));
 }
 
 #[test]

@@ -82,14 +82,6 @@ impl<P: Part> Engine for Played<P> {
         self.inner.force_release(name, token).await
     }
 }
-/// A client on paused time.
-fn here(engine: Arc<dyn Engine>, clock: &Arc<dyn Clock>) -> Client {
-    Client::builder(engine).clock(clock.clone()).keeper_here().build().unwrap()
-}
-fn paused() -> (Arc<dyn Clock>, Arc<MemoryServer>) {
-    let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
-    (clock.clone(), MemoryServer::new(clock))
-}
 
 /// A store behind a slow line, with holds that never end by themselves.
 struct SlowLine {

@@ -77,7 +77,7 @@ fn a_limited_wait_keeps_its_limit_and_leaves_no_trace() {
         assert_eq!(&*first.unwrap().unwrap_err().holder.unwrap().note, "shipping");
         second.unwrap().unwrap_err();
         assert!(began.elapsed() >= 100 * MS && began.elapsed() < 5 * SEC, "{:?}", began.elapsed());
-        soon("no trace", SEC, || server.census() == (1, 0)).await;
+        soon("no trace", 10 * SEC, || server.census() == (1, 0)).await;
         // In time it gets in.
         let wait = tokio::spawn(b.mutex("m").try_lock_for(10 * SEC));
         soon("queued", 5 * SEC, || server.census() == (1, 1)).await;
@@ -86,7 +86,7 @@ fn a_limited_wait_keeps_its_limit_and_leaves_no_trace() {
         let far = b.mutex("m").try_lock_for(std::time::Duration::MAX).await.unwrap().unwrap();
         far.release().await.unwrap();
     });
-    eventually("free", SEC, || server.census() == (0, 0));
+    eventually("free", 10 * SEC, || server.census() == (0, 0));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_wait_outlives_the_memory_of_the_server() {
             assert_eq!(old.release().await.unwrap_err().kind(), ErrorKind::NotHeld);
             guard.release().await.unwrap();
         });
-        eventually("free", SEC, || server.census() == (0, 0));
+        eventually("free", 10 * SEC, || server.census() == (0, 0));
     }
 }
 
@@ -145,7 +145,7 @@ fn whoever_comes_again_waits_over_an_outage() {
         assert!(within("its limit", 5 * SEC, client.mutex("m").try_lock_for(300 * MS)).await.unwrap().is_err());
         assert!(began.elapsed() >= 300 * MS);
     });
-    eventually("free", SEC, || server.census() == (0, 0));
+    eventually("free", 10 * SEC, || server.census() == (0, 0));
 }
 
 /// On paused time: ten minutes in the queue over a link that loses every third reply.

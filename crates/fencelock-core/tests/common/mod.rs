@@ -2,8 +2,8 @@
 #![allow(dead_code)] // each file uses its part
 use async_trait::async_trait;
 use fencelock_core::{
-    BootClock, Busy, Client, Engine, EngineInfo, Error, ErrorKind, Grant, Listing, Name, Outcome, Page, Released,
-    Renewed, Reports, Request, Result, Status, Token,
+    BootClock, Busy, Client, Clock, Engine, EngineInfo, Error, ErrorKind, Grant, Listing, Name, Outcome, Page,
+    Released, Renewed, Reports, Request, Result, Status, Token, TokioClock,
     memory::{Link, MemoryEngine, MemoryServer},
 };
 use std::{
@@ -33,6 +33,24 @@ pub(crate) fn lease(server: &Arc<MemoryServer>) -> MemoryEngine {
 }
 pub(crate) fn lossy(server: &Arc<MemoryServer>, part: f64) -> MemoryEngine {
     MemoryEngine::on(server.clone()).over(Link::new(net(), MS).lose_replies(part)).default_ttl(LONG)
+}
+/// On paused time order is exact, whatever the machine does.
+pub(crate) fn paused() -> (Arc<dyn Clock>, Arc<MemoryServer>) {
+    let clock: Arc<dyn Clock> = Arc::new(TokioClock::start());
+    (clock.clone(), MemoryServer::new(clock))
+}
+/// As [`lease`], on paused time.
+pub(crate) fn paused_lease(clock: &Arc<dyn Clock>, server: &Arc<MemoryServer>) -> MemoryEngine {
+    let link = Link::new(Handle::current(), MS);
+    MemoryEngine::on(server.clone()).clock(clock.clone()).over(link).default_ttl(LONG)
+}
+/// As [`flavours`], on paused time.
+pub(crate) fn paused_flavours(clock: &Arc<dyn Clock>, server: &Arc<MemoryServer>, ttl: Duration) -> [MemoryEngine; 2] {
+    [paused_lease(clock, server).default_ttl(ttl), paused_lease(clock, server).with_session(ttl)]
+}
+/// A client on paused time.
+pub(crate) fn here(engine: Arc<dyn Engine>, clock: &Arc<dyn Clock>) -> Client {
+    Client::builder(engine).clock(clock.clone()).keeper_here().build().unwrap()
 }
 /// Both flavours: a lease of its own for every hold, and one session for all.
 pub(crate) fn flavours(server: &Arc<MemoryServer>, ttl: Duration) -> [MemoryEngine; 2] {
