@@ -2,9 +2,10 @@
 
 mod common;
 
-use common::{Place, finish};
+use common::{Place, finish, finish_within};
 use fencelock_testkit::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
 use serde_json::Value;
+use std::time::Duration;
 
 const SHORT: [&str; 9] = ["bench", "--seconds", "0.3", "--tasks", "1,3", "--waiters", "4", "--holders", "20"];
 
@@ -28,7 +29,7 @@ fn every_engine_is_measured_beside_its_driver() {
         ("sqlite", "native", None),
         ("redis", "native", Some(redis.url())),
         ("etcd", "native", Some(etcd.url())),
-        ("zookeeper", "curator", Some(format!("{}?ttl=1s", zk.url()))),
+        ("zookeeper", "curator", Some(format!("{}?ttl=3s", zk.url()))),
         ("postgres", "lease", Some(postgres.url())),
         ("postgres", "session", Some(format!("{}?strategy=session", postgres.url()))),
         ("mysql", "lease", Some(mariadb.url())),
@@ -36,7 +37,7 @@ fn every_engine_is_measured_beside_its_driver() {
     ] {
         let mut command = place.fencelock();
         command.args(SHORT).arg("--json").args(url);
-        let (code, out, err) = finish(&mut command);
+        let (code, out, err) = finish_within(&mut command, Duration::from_secs(60));
         assert_eq!(code, 0, "{err}");
         let rows = rows(&out);
         let cases: Vec<_> =

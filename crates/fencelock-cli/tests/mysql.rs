@@ -26,7 +26,7 @@ fn operators_meet_a_session() {
     operators_meet(&(server.url() + "?strategy=session"));
 }
 fn operators_meet(url: &str) {
-    let (busy, next) = server::operators_meet_a_run(url, &["--ttl", "2s"], || server::next(url));
+    let (busy, next) = server::operators_meet_a_run(url, &["--ttl", "6s"], || server::next(url));
     assert!(busy.contains("\"sleep\"") && !busy.contains("lease 0"), "{busy}");
     assert!(next.wait_with_output().unwrap().status.success());
 }

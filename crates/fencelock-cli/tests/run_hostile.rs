@@ -213,7 +213,7 @@ int main(int c, char **v) {
     fs::write(place.path("chain.c"), chain).expect("a source");
     assert_eq!(finish(&mut bash(&place, "cc -o chain chain.c")).0, 0);
     let storm = "trap '' TERM; for i in 1 2 3 4; do $D/chain $D/beats & done; while :; do sleep 0.1; done";
-    let options = ["--max-hold", "600ms", "--grace", "50ms"];
+    let options = ["--max-hold", "2s", "--grace", "50ms"];
     let mut holder = start(place.run(&options, storm).stderr(Stdio::null()));
     place.line("beats");
     let mut next = start(&mut place.run(&[], NEXT));
@@ -229,14 +229,14 @@ int main(int c, char **v) {
 fn a_job_that_hides_or_sleeps_when_its_time_is_up() {
     let place = Place::new();
     let stops = "trap 'echo > $D/termed; exit 3' TERM; echo $$ > $D/job; kill -STOP $$; while :; do sleep 1; done";
-    let mut holder = start(place.run(&["--max-hold", "300ms", "--grace", "5s"], stops).stderr(Stdio::null()));
+    let mut holder = start(place.run(&["--max-hold", "2s", "--grace", "5s"], stops).stderr(Stdio::null()));
     let job = place.pid("job");
     until("it stops itself", || (stopped(job) || place.path("termed").exists()).then_some(()));
     assert_eq!(code_of(end_of(&mut holder)), 76);
     assert_eq!(place.read("termed"), "\n");
     place.clear();
     let hides = "trap '' TERM; set -m; (setsid sleep 600 & echo $! > $D/job); sleep 600 & wait";
-    assert_eq!(finish(&mut place.run(&["--max-hold", "200ms", "--grace", "50ms"], hides)).0, 76);
+    assert_eq!(finish(&mut place.run(&["--max-hold", "2s", "--grace", "50ms"], hides)).0, 76);
     assert!(!lives(place.pid("job").as_raw_pid()));
 }
 
@@ -294,10 +294,10 @@ fn a_job_with_other_rights_keeps_the_lock_and_is_named() {
     if !takes_other_rights(&place) {
         return common::cannot_run("it takes root and a file system where programs may take other rights");
     }
-    let stubborn = "run --ttl 1s --max-hold 200ms --grace 50ms x -- ./rights 2500";
+    let stubborn = "run --ttl 1s --max-hold 1s --grace 50ms x -- ./rights 6000";
     let mut holder = start(nobody(&place, stubborn).stderr(Stdio::piped()));
     // Past its lease and its time: it runs, so the lock is held.
-    std::thread::sleep(std::time::Duration::from_millis(1500));
+    std::thread::sleep(std::time::Duration::from_millis(2500));
     let (code, _, err) = finish(&mut nobody(&place, "run -n x -- touch ran"));
     assert_eq!(code, 75, "{err}");
     assert_eq!(code_of(end_of(&mut holder)), 76);

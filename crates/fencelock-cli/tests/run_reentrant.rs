@@ -210,7 +210,7 @@ fn dead_before_the_next(place: &Place, next: &mut Running) {
 fn whatever_ends_the_outer_hold_ends_its_job_before() {
     for round in 0..4 {
         let place = Place::new();
-        let lease = if round == 0 { "900ms" } else { "60s" };
+        let lease = if round == 0 { "5s" } else { "60s" };
         let (mut holder, mut next) = joined(&place, &["--ttl", lease]);
         let wrapper = pid_of(&holder);
         match round {
@@ -287,7 +287,7 @@ fn whoever_waits_for_itself_is_told() {
     let joins = format!("{hint}: --reentrant joins it\n");
     let never = format!("{hint}, which waits for this one\n");
     let cases: [(&[&str], &str, &str); 3] =
-        [(&[], "-n x", &joins), (&["-s"], "-n --write x", &never), (&[], "-w 1300ms x", &joins)];
+        [(&[], "-n x", &joins), (&["-s"], "-n --write x", &never), (&[], "-w 4s x", &joins)];
     for (options, nested, said) in cases {
         let script = format!("\"$F\" run {nested} -- true");
         let (code, _, err) = finish(&mut outer(&place, options, &script, ""));

@@ -255,11 +255,16 @@ pub(crate) fn done(mut child: Running) -> i32 {
 
 /// Runs to its end, in time, and says the exit code and what was printed.
 pub(crate) fn finish(command: &mut Command) -> (i32, String, String) {
+    finish_within(command, STUCK)
+}
+
+/// As [`finish`], of one that has a lot to do.
+pub(crate) fn finish_within(command: &mut Command, limit: Duration) -> (i32, String, String) {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child");
     let pid = pid_of(&child);
     let (tx, rx) = std::sync::mpsc::channel();
     std::thread::spawn(move || tx.send(child.wait_with_output()));
-    let Ok(output) = rx.recv_timeout(STUCK) else {
+    let Ok(output) = rx.recv_timeout(limit) else {
         let _ = kill_process(pid, Signal::KILL);
         panic!("stuck: {command:?}");
     };
