@@ -56,13 +56,13 @@ fn another_boot_that_still_beats_is_alive() {
     let rt = runtime();
     rt.block_on(async {
         let guard = old.mutex("x").lock().await.unwrap();
-        foreign_holder(&folder, Duration::from_millis(500));
+        foreign_holder(&folder, Duration::from_secs(3));
         let wait = tokio::spawn({
             let new = new.clone();
             async move { new.mutex("x").lock().await.map(drop) }
         });
         for _ in 0..10 {
-            tokio::time::sleep(Duration::from_millis(150)).await;
+            tokio::time::sleep(Duration::from_millis(450)).await;
             folder.execute("UPDATE fencelock_session SET beat = beat + 1, seen_boot = '' WHERE boot = 'another'");
             assert!(!wait.is_finished());
         }
@@ -116,7 +116,7 @@ fn a_database_that_was_replaced_costs_its_holds_and_says_so() {
     let a = folder.client();
     let rt = runtime();
     rt.block_on(async {
-        let guard = a.mutex("x").ttl(Duration::from_millis(600)).lock().await.unwrap();
+        let guard = a.mutex("x").ttl(Duration::from_secs(3)).lock().await.unwrap();
         for file in ["locks.db", "locks.db-wal", "locks.db-shm"] {
             fs::remove_file(folder.path().join(file)).unwrap();
         }

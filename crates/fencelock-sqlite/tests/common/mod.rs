@@ -18,6 +18,8 @@ pub use fencelock_testkit::{
 };
 
 pub const MS: Duration = Duration::from_millis(1);
+/// For so long the last one out waits for what was dropped (SAFETY E5).
+pub const FAREWELL: Duration = Duration::from_millis(250);
 
 /// A folder of its own, gone afterwards.
 pub struct Folder(PathBuf);

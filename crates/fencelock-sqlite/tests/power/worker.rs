@@ -109,7 +109,7 @@ impl Worker {
             if fastrand::u8(0..3) == 0 {
                 self.checkpoint();
             }
-            client.shutdown(Duration::from_secs(1)).await?;
+            client.shutdown(Duration::from_secs(10)).await?;
         }
         Ok(())
     }

@@ -82,5 +82,8 @@ pub(crate) async fn dine(words: &[String]) {
         }
         guard.release().await.unwrap();
     }
+    for client in clients {
+        client.shutdown(Duration::from_secs(10)).await.unwrap();
+    }
     fs::write(&words[4], log).unwrap();
 }

@@ -37,10 +37,12 @@ pub(crate) fn main(words: &[String]) {
         // campaign DB CANDIDATE, observe DB: until killed.
         "campaign" => runtime.block_on(crate::election::campaign(words)),
         "observe" => runtime.block_on(crate::election::observe(words)),
-        // exit DB NAME: the guard is dropped, and main ends.
+        // exit DB NAME: says that it leaves, the guard is dropped, and main ends.
         "exit" => {
             let client = client(&database);
-            drop(runtime.block_on(client.mutex(word(2)).lock()).unwrap());
+            let guard = runtime.block_on(client.mutex(word(2)).lock()).unwrap();
+            say("leaves");
+            drop(guard);
         }
         // stuck DB: inside a write transaction, until killed.
         "stuck" => {
