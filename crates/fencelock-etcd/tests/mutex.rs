@@ -220,7 +220,13 @@ async fn a_hold_and_a_wait_survive_the_leader() {
     let wait = tokio::spawn(b.mutex("m").lock());
     eventually("it waits", || async { a.inspect("m").await.unwrap().waiters.len() == 1 }).await;
     for _ in 0..3 {
-        let leader = tokio::task::block_in_place(|| etcd.leader().unwrap());
+        let mut leader = None;
+        eventually("somebody leads", || {
+            leader = tokio::task::block_in_place(|| etcd.leader());
+            std::future::ready(leader.is_some())
+        })
+        .await;
+        let leader = leader.unwrap();
         etcd.kill(leader);
         eventually("somebody else leads", || async {
             tokio::task::block_in_place(|| (0..3).any(|n| n != leader && leads(&etcd, n)))

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_conformance::within;
+use fencelock_conformance::{eventually, within};
 use fencelock_core::Client;
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::Etcd;
@@ -55,7 +55,13 @@ async fn a_member_that_says_nothing_stops_nobody() {
     for n in 0..12 {
         before.push(client(n).await);
     }
-    let mute = block_in_place(|| (etcd.leader().unwrap() + 1) % 3);
+    let mut leader = None;
+    eventually("somebody leads", || {
+        leader = block_in_place(|| etcd.leader());
+        std::future::ready(leader.is_some())
+    })
+    .await;
+    let mute = (leader.unwrap() + 1) % 3;
     etcd.pause(mute, true);
     // Those who were connected before, a third of them to this one; and those who connect now.
     let known = before.into_iter().enumerate().map(|(n, client)| tokio::spawn(lock(n, client)));

@@ -39,7 +39,7 @@ fn a_record_stays_for_long_enough() {
         let text = "return string.match(redis.call('INFO','commandstats'),'cmdstat_pexpire:calls=(%d+)') or '0'";
         let expiries = || server.ask(&["EVAL", text, "0"]).unwrap().parse::<u32>().unwrap();
         let (began, before, mut grants) = (Instant::now(), expiries(), 0);
-        while began.elapsed() < 3_000 * MS {
+        while began.elapsed() < 3_000 * MS || grants < 100 {
             match grants % 50 {
                 // Others' hands.
                 20 => assert_eq!(server.ask(&["PEXPIRE", "fl:x", "300"]).unwrap(), ":1"),
@@ -55,7 +55,9 @@ fn a_record_stays_for_long_enough() {
             tokio::time::sleep(5 * MS).await;
         }
         let expiries = expiries() - before;
-        assert!(expiries * 5 < grants, "{expiries} of {grants} grants");
+        // By time, and after those hands; on a slow machine there are fewer grants to it.
+        let seconds = u32::try_from(began.elapsed().as_secs()).unwrap();
+        assert!(expiries <= 2 * seconds + 3 * (grants / 50 + 1) + 2, "{expiries} of {grants} grants in {seconds} s");
     });
 }
 
@@ -138,9 +140,9 @@ fn a_timed_try_while_the_server_pauses_leaves_no_place() {
     runtime().block_on(async {
         let (a, b) = (client(&server.url()).await, client(&server.url()).await);
         let guard = a.mutex("x").lock().await.unwrap();
-        for pause in ["400", "900"] {
+        for pause in ["2100", "2600"] {
             let lock = b.mutex("x");
-            let tries = tokio::spawn(async move { lock.try_lock_for(300 * MS).await });
+            let tries = tokio::spawn(async move { lock.try_lock_for(2_000 * MS).await });
             queued(&a, "x", 1).await;
             assert_eq!(server.ask(&["CLIENT", "PAUSE", pause]).unwrap(), "+OK");
             match soon(tries).await.unwrap() {
@@ -195,7 +197,7 @@ fn after_a_restart_without_data_the_next_hold_is_renewed_as_ever() {
             assert!(!soon(c.inspect(kind)).await.unwrap().is_held());
             let error = soon(release).await.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Lost), "{error}");
-            let next = soon(c.mutex(format!("{kind}.next")).ttl(600 * MS).lock()).await.unwrap();
+            let next = soon(c.mutex(format!("{kind}.next")).ttl(1_800 * MS).lock()).await.unwrap();
             for _ in 0..3 {
                 soon(next.renewed()).await;
             }

@@ -145,7 +145,7 @@ fn the_rights_that_are_named_are_enough() {
         let version =
             a.cell("v").compare_exchange(fencelock_core::Version::NONE, b"1".as_slice()).await.unwrap().unwrap();
         assert_eq!(b.cell("v").load().await.unwrap().version, version);
-        let renewed = a.mutex("y").ttl(600 * MS).lock().await.unwrap();
+        let renewed = a.mutex("y").ttl(3_000 * MS).lock().await.unwrap();
         soon(renewed.renewed()).await;
         renewed.release().await.unwrap();
     });
@@ -242,13 +242,13 @@ fn a_primary_that_steps_down_is_left_with_the_next_renewal() {
         let both = [client(&url).await, client(&(url + "?protocol=resp2")).await];
         let mut guards = Vec::new();
         for (c, name) in both.iter().zip(["x", "y"]) {
-            guards.push(c.mutex(name).ttl(2_000 * MS).lock().await.unwrap());
+            guards.push(c.mutex(name).ttl(6_000 * MS).lock().await.unwrap());
         }
         eventually("replicated", || async { new.ask(&["HEXISTS", "fl:y", "o"]).unwrap() == ":1" }).await;
         assert_eq!(new.ask(&["REPLICAOF", "NO", "ONE"]).unwrap(), "+OK");
         assert_eq!(old.ask(&["REPLICAOF", "127.0.0.1", &port(&new)]).unwrap(), "+OK");
         proxy.lead_to(([127, 0, 0, 1], new.port()).into());
-        tokio::time::sleep(3_000 * MS).await;
+        tokio::time::sleep(7_000 * MS).await;
         for guard in guards {
             assert!(guard.is_valid(), "it is renewed where the record is");
             guard.release().await.unwrap();

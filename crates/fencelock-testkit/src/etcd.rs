@@ -16,6 +16,8 @@ use std::{
 const READY: Duration = Duration::from_secs(20);
 /// A paused member takes connections, and says nothing.
 const ANSWER: Duration = Duration::from_secs(1);
+/// As [`ANSWER`], where a number is wanted.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How it is started.
 #[derive(Clone, Debug)]
@@ -91,7 +93,8 @@ impl Member {
         self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
     }
     fn is_ready(&self) -> bool {
-        self.log().contains("serving client ") && self.get("/health").is_ok_and(|it| it.contains(r#""health":"true""#))
+        self.log().contains("serving client ")
+            && self.get("/health", ANSWER).is_ok_and(|it| it.contains(r#""health":"true""#))
     }
     /// False: it ended.
     fn wait(&self, deadline: Instant) -> bool {
@@ -110,17 +113,17 @@ impl Member {
         })
     }
     /// The answer to an HTTP request, with its head.
-    fn get(&self, path: &str) -> io::Result<String> {
+    fn get(&self, path: &str, patience: Duration) -> io::Result<String> {
         let address = SocketAddr::from((self.address, self.metrics.number()));
-        let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
-        stream.set_read_timeout(Some(ANSWER))?;
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
         stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
         Ok(answer)
     }
-    fn metric(&self, line_prefix: &str) -> io::Result<f64> {
-        let answer = self.get("/metrics")?;
+    fn metric(&self, line_prefix: &str, patience: Duration) -> io::Result<f64> {
+        let answer = self.get("/metrics", patience)?;
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
         if !head.contains(" 200 OK") {
             return Err(io::Error::other(head.to_owned()));
@@ -271,15 +274,17 @@ impl Etcd {
     }
     /// Who leads by its own word; of those who do not run, or do not answer within a second, none is.
     pub fn leader(&self) -> Option<usize> {
-        let leads = |member: &Member| member.runs() && member.metric("etcd_server_is_leader ").is_ok_and(|it| it > 0.0);
+        let says = |member: &Member| member.metric("etcd_server_is_leader ", ANSWER);
+        let leads = |member: &Member| member.runs() && says(member).is_ok_and(|it| it > 0.0);
         self.members.iter().position(leads)
     }
     /// The sum of the lines of its metrics that begin so; none of them is 0.
     ///
     /// # Panics
-    /// It does not answer.
+    /// It does not answer within ten seconds.
     pub fn metric(&self, member: usize, line_prefix: &str) -> f64 {
-        self.members[member].metric(line_prefix).unwrap_or_else(|e| panic!("the metrics of {}: {e}", name(member)))
+        let sum = self.members[member].metric(line_prefix, PATIENCE);
+        sum.unwrap_or_else(|e| panic!("the metrics of {}: {e}", name(member)))
     }
     /// `etcdctl` with these words, ready to run.
     pub fn etcdctl(&self, words: &[&str]) -> Command {

@@ -17,6 +17,8 @@ use std::{
 const READY: Duration = Duration::from_secs(30);
 /// A paused member takes connections, and says nothing.
 const ANSWER: Duration = Duration::from_secs(1);
+/// As [`ANSWER`], where a number is wanted.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Logged when every port for clients is bound; or, after this, when it ends.
 const STARTED: &str = "ZooKeeper audit is";
 const FAILED: &str = "exiting abnormally";
@@ -182,9 +184,12 @@ impl Member {
     }
     /// The answer to a four-letter word.
     fn command(&self, word: &str) -> io::Result<String> {
+        self.command_within(word, ANSWER)
+    }
+    fn command_within(&self, word: &str, patience: Duration) -> io::Result<String> {
         let address = self.plain();
-        let mut stream = TcpStream::connect_timeout(&address, ANSWER)?;
-        stream.set_read_timeout(Some(ANSWER))?;
+        let mut stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_read_timeout(Some(patience))?;
         stream.write_all(word.as_bytes())?;
         let mut answer = String::new();
         stream.read_to_string(&mut answer)?;
@@ -426,9 +431,9 @@ impl ZooKeeper {
     /// one of these packets, and this question, too.
     ///
     /// # Errors
-    /// It does not answer within a second, or has no such number.
+    /// It does not answer within ten seconds, or has no such number.
     pub fn metric(&self, member: usize, key: &str) -> io::Result<f64> {
-        let answer = self.command(member, "mntr")?;
+        let answer = self.members[member].command_within("mntr", PATIENCE)?;
         let mut all = answer.lines().filter_map(|line| line.split_once('\t'));
         let value = all.find(|(name, _)| *name == key).and_then(|(_, value)| value.trim().parse::<f64>().ok());
         value.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("no number {key} in {answer:?}")))

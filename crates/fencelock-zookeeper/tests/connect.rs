@@ -151,7 +151,7 @@ async fn servers_that_are_dead() {
     let began = Instant::now();
     let error = ZooKeeperEngine::from_url(&format!("zookeeper://127.0.0.1:{dead}")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    assert!(began.elapsed() < 7 * SEC, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 20 * SEC, "{:?}", began.elapsed());
     // One of them lives.
     for _ in 0..4 {
         let url = format!("zookeeper://127.0.0.1:{dead},{}", zk.endpoints());
@@ -164,7 +164,7 @@ async fn servers_that_are_dead() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_survived() {
     let zk = ZooKeeper::cluster();
-    let (a, b) = (client(&zk, 20 * SEC).await, client(&zk, 20 * SEC).await);
+    let (a, b) = (client(&zk, 60 * SEC).await, client(&zk, 60 * SEC).await);
     let guard = a.mutex("x").lock().await.unwrap();
     let wait = tokio::spawn(b.mutex("x").lock());
     eventually("it waits", || async { a.inspect("x").await.unwrap().waiters.len() == 1 }).await;
@@ -174,7 +174,7 @@ async fn an_outage_is_survived() {
     let began = Instant::now();
     let error = a.mutex("y").lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    assert!(began.elapsed() < 8 * SEC, "{:?}", began.elapsed());
+    assert!(began.elapsed() < 20 * SEC, "{:?}", began.elapsed());
     assert!(!wait.is_finished());
     guard.check().unwrap();
     zk.begin(0);
@@ -207,6 +207,17 @@ async fn many_holds_cost_a_word_now_and_then() {
     }
     // Everybody is watched by now.
     tokio::time::sleep(3 * SEC).await;
+    let (began, mut last) = (Instant::now(), messages(&zk));
+    loop {
+        tokio::time::sleep(SEC).await;
+        let now = messages(&zk);
+        // This question is one of them.
+        if now - last <= 4.0 {
+            break;
+        }
+        assert!(began.elapsed() < 20 * SEC, "it does not become quiet");
+        last = now;
+    }
     let before = messages(&zk);
     tokio::time::sleep(6 * SEC).await;
     let words = messages(&zk) - before - 1.0;

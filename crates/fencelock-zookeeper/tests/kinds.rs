@@ -19,7 +19,8 @@ use fencelock_testkit::{
 use fencelock_zookeeper::{Dialect, ZooKeeperEngine};
 use std::{
     sync::{
-        Mutex,
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::SeqCst},
         mpsc::{Sender, channel},
     },
     time::{Duration, Instant},
@@ -102,12 +103,16 @@ async fn two_kinds_are_never_held_together() {
     let zk = ZooKeeper::start();
     for dialect in DIALECTS {
         let ends = Instant::now() + Duration::from_secs(tenth(30) as u64);
+        // On and on until it has bitten: so many of each kind, and somebody refused.
+        let counts: Arc<[AtomicUsize; 3]> = Arc::default();
         let mut tasks = Vec::new();
         for n in 0..4 {
             let (client, name) = (speaks(&zk, dialect, 10 * SEC).await, format!("{dialect}"));
+            let counts = counts.clone();
             tasks.push(tokio::spawn(async move {
                 let (mut spans, mut refused) = (Vec::new(), 0);
-                while Instant::now() < ends {
+                let bites = || [10, 10, 0].iter().zip(&*counts).all(|(least, n)| n.load(SeqCst) > *least);
+                while Instant::now() < ends || (!bites() && Instant::now() < ends + 60 * SEC) {
                     // Who is behind one of his kind waits for him.
                     let one: Member = match n % 2 {
                         0 => client.semaphore(&name, 1).permits(1),
@@ -119,6 +124,7 @@ async fn two_kinds_are_never_held_together() {
                             let since = Instant::now();
                             tokio::time::sleep(Duration::from_micros(fastrand::u64(0..2_000))).await;
                             spans.push((since, Instant::now(), n % 2));
+                            counts[n % 2].fetch_add(1, SeqCst);
                             held.release().await.unwrap();
                             // Now and then it is the others' turn.
                             if fastrand::bool() {
@@ -128,6 +134,7 @@ async fn two_kinds_are_never_held_together() {
                         Err(error) => {
                             assert_eq!(error.kind(), ErrorKind::KindMismatch, "{error}");
                             refused += 1;
+                            counts[2].fetch_add(1, SeqCst);
                             tokio::time::sleep(Duration::from_millis(fastrand::u64(0..3))).await;
                         }
                     }

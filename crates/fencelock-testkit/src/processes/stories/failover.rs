@@ -52,8 +52,12 @@ pub fn leaders_killed<S: Scene>(scene: &S, cluster: &dyn Cluster, ttl: Duration)
     eventually("they work", 60 * SEC, || count() > 50);
     let (mut elections, mut after, mut times) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..tenth(20).max(3) {
-        eventually("it has a leader", 60 * SEC, || cluster.leader().is_some());
-        let leader = cluster.leader().unwrap();
+        let mut leader = None;
+        eventually("it has a leader", 60 * SEC, || {
+            leader = cluster.leader();
+            leader.is_some()
+        });
+        let leader = leader.unwrap();
         cluster.kill(leader);
         let killed = now();
         // What was granted before the kill may be counted after it.
