@@ -63,9 +63,9 @@ pub(crate) fn both() {
 fn judge(what: &str, mut times: Vec<Duration>) {
     let worst = percentile(&mut times, 1.0);
     assert!(worst < Duration::from_secs(10), "stuck: {worst:?}");
-    // By the look once a second none is as fast.
-    let p10 = percentile(&mut times, 0.1);
-    assert!(p10 < Duration::from_millis(500), "by the look once a second, not by word: {p10:?}");
+    // By the look once a second few are as fast, and by word more than a third, however busy the machine is.
+    let p33 = percentile(&mut times, 0.33);
+    assert!(p33 < Duration::from_millis(500), "by the look once a second, not by word: {p33:?}");
     let p99 = percentile(&mut times, 0.99);
     bar(what, format!("{p99:?} of {}", times.len()), "<= 150 ms", p99 <= Duration::from_millis(150));
 }
