@@ -212,7 +212,7 @@ impl Heart {
 #[async_trait]
 impl Part for Heart {
     async fn acquire(&self, inner: &MemoryEngine, request: &Request) -> Result<Outcome> {
-        soon("it runs", SEC, || self.reports.lock().unwrap().is_some()).await;
+        soon("it runs", 10 * SEC, || self.reports.lock().unwrap().is_some()).await;
         if self.late.load(SeqCst) {
             sleep(Self::TTL).await;
         } else {
