@@ -16,7 +16,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Notify, Semaphore},
+    sync::{Notify, Semaphore, SemaphorePermit},
     time::sleep,
 };
 use tokio_postgres::SimpleQueryRow;
@@ -201,9 +201,12 @@ impl Shared {
         let call = |_| self.link.call("quit").text(&self.space).text(name.as_str()).id(hold).end();
         self.insist(call).await.map(drop)
     }
+    /// For as long as a look lasts. Whoever waits for this has sent nothing.
+    pub(crate) async fn may_look(&self) -> Option<SemaphorePermit<'_>> {
+        self.looks.acquire().await.ok()
+    }
     /// A queued attempt's look.
     pub(crate) async fn refresh(&self, request: &Request, locked: u32) -> Result<(Reply, Moment), Fault> {
-        let _look = self.looks.acquire().await;
         let stubborn = if locked > STUBBORN { None } else { self.stubborn.try_acquire().ok() };
         let conn = self.link.here().await?;
         let call = self.link.call("refresh").text(&self.space).text(request.name().as_str());

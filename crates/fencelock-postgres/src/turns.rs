@@ -53,12 +53,21 @@ pub(crate) async fn wait(
             () = expected.wake.notified() => {}
             () = sleep(next) => {}
         }
+        let look = tokio::select! {
+            biased;
+            () = request.stopped() => {
+                shared.stops(request.hold());
+                break Turned::Stopped(busy);
+            }
+            look = shared.may_look() => look,
+        };
         let answer = tokio::select! {
             biased;
             answer = shared.refresh(&request, locked) => answer,
             // Whoever stops takes back what it may have been granted.
             () = request.stopped() => break Turned::Stopped(busy),
         };
+        drop(look);
         if !matches!(answer, Ok((Reply::Locked, _))) {
             locked = 1;
         }

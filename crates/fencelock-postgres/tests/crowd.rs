@@ -86,7 +86,12 @@ async fn what_may_be_held_is_not_behind_a_crowd() {
          CREATE TRIGGER slow BEFORE DELETE ON fencelock_waiter FOR EACH ROW EXECUTE FUNCTION slow(); \
          CREATE FUNCTION slower() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$; \
          CREATE TRIGGER slower BEFORE UPDATE ON fencelock_lock FOR EACH ROW \
-         WHEN (NEW.name = 'y' AND NEW.hold IS NOT NULL) EXECUTE FUNCTION slower()",
+         WHEN (NEW.name = 'y' AND NEW.hold IS NOT NULL) EXECUTE FUNCTION slower(); \
+         CREATE TABLE witness (places bigint); \
+         CREATE FUNCTION sees() RETURNS trigger LANGUAGE plpgsql AS \
+         $$ BEGIN INSERT INTO witness SELECT count(*) FROM fencelock_waiter; RETURN NULL; END $$; \
+         CREATE TRIGGER sees AFTER UPDATE ON fencelock_lock FOR EACH ROW \
+         WHEN (NEW.name = 'y' AND OLD.hold IS NOT NULL AND NEW.hold IS NULL) EXECUTE FUNCTION sees()",
     );
     let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
     let mut waits = crowd(&server, &b, 500).await;
@@ -97,9 +102,10 @@ async fn what_may_be_held_is_not_behind_a_crowd() {
     waits.iter().for_each(JoinHandle::abort);
     let was_held = format!("SELECT fence > {before} AND hold IS NULL FROM fencelock_lock WHERE name = 'y'");
     within_a_minute(|| server.ask(&was_held) == "t").await;
-    let left = server.ask(PLACES);
-    let took = began.elapsed();
-    println!("free after {took:?}, {left} places are left");
-    assert!(took < 1_200 * MS, "{took:?}");
+    println!("free after {:?}", began.elapsed());
+    // How many of the crowd had their places when it became free.
+    let left: usize = server.ask("SELECT max(places) FROM witness").parse().unwrap();
+    println!("{left} places were left");
+    assert!(left > 100, "only {left} places were left");
     held.release().await.unwrap();
 }
