@@ -14,7 +14,6 @@ use fencelock_testkit::{
     processes::{bar, percentile, tenth},
 };
 use std::{
-    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -33,9 +32,6 @@ const FEW_CONNECTIONS: &[&str] = &["--max-connections=12"];
 /// What it said that it has it has when it was killed.
 fn durable() -> Server {
     Server::with(&["--innodb-flush-log-at-trx-commit=2"])
-}
-fn terminal(server: &Server, sql: &str) -> Command {
-    server.client(sql)
 }
 /// Ends one of our connections, whichever; how many those were.
 fn kills(server: &Server) -> &'static str {

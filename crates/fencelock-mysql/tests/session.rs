@@ -451,18 +451,12 @@ async fn no_connection_to_wait_on() {
     let (a, b) = (sessions(&server).await, sessions(&server).await);
     let held = a.mutex("x").lock().await.unwrap();
     b.mutex("y").lock().await.unwrap().release().await.unwrap();
-    let mut taken = Vec::new();
     // One more is for an operator, which all of us are here.
-    let free = || server.client("SELECT 1").output().is_ok_and(|done| done.status.success());
-    while free() {
-        let mut session = Session::new(&server);
-        session.ask("SELECT 1");
-        taken.push(session);
-    }
+    let taken = Session::all(&server);
     let wait = tokio::spawn(b.mutex("x").lock());
     tokio::time::sleep(500 * MS).await;
     assert!(!wait.is_finished());
     held.release().await.unwrap();
-    taken.clear();
+    drop(taken);
     within("there are some again", wait).await.unwrap().unwrap().release().await.unwrap();
 }

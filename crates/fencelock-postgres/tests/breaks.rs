@@ -14,7 +14,6 @@ use fencelock_testkit::{
     processes::{bar, percentile, tenth},
 };
 use std::{
-    process::Command,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
@@ -32,9 +31,6 @@ const FEW_CONNECTIONS: &[&str] = &["max_connections=12"];
 /// What it said that it has it has when it was killed.
 fn durable() -> Server {
     Server::start()
-}
-fn terminal(server: &Server, sql: &str) -> Command {
-    server.psql(sql)
 }
 /// Ends one of our connections, whichever; how many those were.
 fn kills(_: &Server) -> &'static str {

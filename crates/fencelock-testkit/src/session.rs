@@ -37,6 +37,17 @@ pub struct Session {
     done: &'static str,
 }
 impl Session {
+    /// As many as the server takes.
+    ///
+    /// # Panics
+    /// There is no such terminal.
+    pub fn all(server: &impl Terminal) -> Vec<Self> {
+        let next = || {
+            let mut one = Self::new(server);
+            one.try_ask("SELECT 1").map(|_| one)
+        };
+        std::iter::from_fn(next).collect()
+    }
     /// # Panics
     /// There is no such terminal.
     pub fn new(server: &impl Terminal) -> Self {
@@ -50,14 +61,24 @@ impl Session {
     /// # Panics
     /// It has ended.
     pub fn ask(&mut self, sql: &str) -> String {
+        self.try_ask(sql).unwrap_or_else(|| panic!("the terminal has ended: {sql}"))
+    }
+    /// The same; `None` where it has ended, as one does that the server refuses.
+    ///
+    /// # Panics
+    /// What it says is no text.
+    pub fn try_ask(&mut self, sql: &str) -> Option<String> {
         blocking(|| {
-            writeln!(self.input, "{sql};\n{}", self.done).unwrap();
+            // One that has ended reads nothing.
+            writeln!(self.input, "{sql};\n{}", self.done).ok()?;
             let mut said = String::new();
             loop {
                 let mut line = String::new();
-                assert!(self.output.read_line(&mut line).unwrap() > 0, "the terminal has ended: {sql}");
+                if self.output.read_line(&mut line).unwrap() == 0 {
+                    return None;
+                }
                 if line == "done\n" {
-                    return said.trim_end().to_owned();
+                    return Some(said.trim_end().to_owned());
                 }
                 said.push_str(&line);
             }

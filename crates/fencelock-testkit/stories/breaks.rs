@@ -1,6 +1,6 @@
 //! What breaks, and what is odd: a server that is killed, connections that are ended or not to be had, tables that are gone, names. The same
 //! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `LEASES` and `SESSIONS`, which count what is left,
-//! `FEW_CONNECTIONS`, `durable`, `terminal`, and `kills`.
+//! `FEW_CONNECTIONS`, `durable`, and `kills`.
 use super::*;
 
 const SESSION: &str = "?strategy=session";
@@ -136,12 +136,7 @@ async fn no_connections() {
     let held = a.mutex("x").ttl(2 * SEC).lock().await.unwrap();
     // Renewals have a connection of their own.
     soon(held.renewed()).await;
-    let mut taken = Vec::new();
-    while terminal(&server, "SELECT 1").output().is_ok_and(|done| done.status.success()) {
-        let mut session = Session::new(&server);
-        session.ask("SELECT 1");
-        taken.push(session);
-    }
+    let taken = Session::all(&server);
     // Who has one goes on.
     soon(held.renewed()).await;
     // Who has none any more does not take that for a loss: as if the name led to this server now.
@@ -166,7 +161,7 @@ async fn no_connections() {
     let url = server.url();
     let late = tokio::spawn(async move { client(&url).await });
     tokio::time::sleep(SEC).await;
-    taken.clear();
+    drop(taken);
     let b = within("there are some again", late).await.unwrap();
     let wait = tokio::spawn(b.mutex("x").lock());
     held.release().await.unwrap();
