@@ -16,7 +16,7 @@ use std::{
         atomic::{AtomicU32, Ordering::SeqCst},
     },
     thread,
-    time::{Instant, SystemTime},
+    time::Instant,
 };
 
 /// A process with ShedLock.

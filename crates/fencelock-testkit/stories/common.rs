@@ -9,13 +9,13 @@ use fencelock_conformance::{
     proxy::{Proxy, Trouble},
     within,
 };
-use fencelock_core::Client;
+use fencelock_core::{BootClock, Client, Clock, Moment};
 use std::{
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering::SeqCst},
     },
-    time::Duration,
+    time::{Duration, SystemTime},
 };
 
 pub const MS: Duration = Duration::from_millis(1);
@@ -43,6 +43,13 @@ pub fn first(proxy: &Proxy, function: &str, many: u32, trouble: Trouble) -> Arc<
 pub async fn queued(client: &Client, name: &str, n: usize) {
     let so = || async { client.inspect(name).await.unwrap().waiters.len() == n };
     eventually(&format!("{n} in the queue of {name}"), so).await;
+}
+/// The time of day at this moment, in microseconds: servers of this machine have the same.
+pub fn time_of_day(moment: Moment) -> i64 {
+    // In this order, so that a pause in between makes it earlier.
+    let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
+    let now = BootClock.now();
+    i64::try_from((today + now.until(moment) - moment.until(now)).as_micros()).unwrap()
 }
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     within("it", what).await
