@@ -82,7 +82,8 @@ pub(super) async fn stop(cx: &Context, client: &Client, peer: &crate::Peer) {
 async fn a_wake_up_is_lost(cx: Context) {
     let (holder, deaf, name) = (cx.client().await, cx.client().await, cx.name("m"));
     let mut latest = Duration::ZERO;
-    for _ in 0..2 {
+    // One whose own look comes in that moment misses no wake-up.
+    for round in 0..20 {
         let guard = holder.mutex(&name).lock().await.unwrap();
         let wait = tokio::spawn(deaf.mutex(&name).lock());
         cx.queued(&holder, &name, 1).await;
@@ -91,6 +92,9 @@ async fn a_wake_up_is_lost(cx: Context) {
         guard.release().await.unwrap();
         within("without sleeping out a lease", wait).await.unwrap().unwrap().release().await.unwrap();
         latest = latest.max(freed.elapsed());
+        if round > 0 && latest > 100 * MS {
+            break;
+        }
     }
     assert!(latest > 100 * MS, "no wake-up was lost: in after {latest:?}");
     within("free", holder.mutex(&name).lock()).await.unwrap().release().await.unwrap();

@@ -365,10 +365,10 @@ async fn rounds_of_work(client: &Client, name: &str, judge: &Judge, who: &str, r
 }
 
 async fn concurrency_try_lock_unlock(cx: Context) {
-    let ttl = cx.short();
+    let ttl = 3 * cx.short();
     let (client, kept) = (cx.client_with(ttl).await, cx.name("kept"));
     let keep = client.mutex(&kept).lock().await.unwrap();
-    let end = Instant::now() + 2 * ttl;
+    let end = Instant::now() + ttl + cx.short();
     let tasks: Vec<_> = (0..16)
         .map(|i| {
             let mutex = client.mutex(cx.name(&format!("m{}", i % 4)));

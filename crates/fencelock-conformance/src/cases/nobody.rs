@@ -158,7 +158,7 @@ async fn release_reply_lost(cx: Context) {
 }
 
 async fn renew_reply_lost(cx: Context) {
-    let ((client, chaos), other, name) = (cx.chaos(cx.short()).await, cx.client().await, cx.name("m"));
+    let ((client, chaos), other, name) = (cx.chaos(3 * cx.short()).await, cx.client().await, cx.name("m"));
     let guard = client.mutex(&name).lock().await.unwrap();
     let token = guard.token();
     chaos.next(Operation::Renew, 2, Trouble::LoseReply);

@@ -335,7 +335,7 @@ async fn multi_is_entered_again(cx: &Context) {
 }
 async fn multi_is_taken_away(cx: &Context) {
     // Short: some engines tell it with the next renewal.
-    let (a, b, all) = (cx.client_with(cx.short()).await, cx.client().await, names(cx, &["away-1", "away-2"]));
+    let (a, b, all) = (cx.client_with(2 * cx.short()).await, cx.client().await, names(cx, &["away-1", "away-2"]));
     let guard = multi(&a, &all).lock().await.unwrap();
     let token = guard.tokens()[1].1;
     let wrong = Token::new(token.get() + 1).unwrap();

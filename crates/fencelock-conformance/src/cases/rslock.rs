@@ -200,7 +200,7 @@ async fn cancelling_using(cx: Context) {
 }
 
 async fn using_renews(cx: Context) {
-    let (client, other, name) = (cx.client_with(cx.short()).await, cx.client().await, cx.name("m"));
+    let (client, other, name) = (cx.client_with(3 * cx.short()).await, cx.client().await, cx.name("m"));
     let guard = client.mutex(&name).lock().await.unwrap();
     let wait = tokio::spawn(other.mutex(&name).lock());
     cx.queued(&other, &name, 1).await;

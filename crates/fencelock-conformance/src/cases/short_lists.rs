@@ -81,7 +81,7 @@ async fn deleted_from_outside(cx: Context) {
 }
 
 async fn auto_extend_concurrent(cx: Context) {
-    let (client, other) = (cx.client_with(cx.short()).await, cx.client().await);
+    let (client, other) = (cx.client_with(3 * cx.short()).await, cx.client().await);
     let mut guards = Vec::new();
     for i in 0..tenth(500) {
         guards.push(client.mutex(cx.name(&format!("m{i}"))).lock().await.unwrap());
