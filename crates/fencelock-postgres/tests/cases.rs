@@ -46,9 +46,9 @@ async fn connections_do_not_leak() {
 /// session is asked beside its signs of life. (Red: no sign of life.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_idle_sessions() {
-    let server = Postgres::with(&["idle_session_timeout=300ms"]);
+    let server = Postgres::with(&["idle_session_timeout=1s"]);
     let (leases, sessions) = (client(&server.url()).await, sessions(&server).await);
-    let ttl = 900 * MS;
+    let ttl = 3 * SEC;
     let (one, other) =
         (leases.mutex("l").ttl(ttl).lock().await.unwrap(), sessions.mutex("s").ttl(ttl).lock().await.unwrap());
     for n in 0..25 {

@@ -158,10 +158,10 @@ async fn a_try_whose_answer_was_lost_and_whose_row_is_kept() {
 /// waits for its row.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_are_kept_delay_nobody_else() {
-    const MANY: usize = 150;
+    const MANY: usize = 400;
     let server = Postgres::start();
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let job = a.mutex("job").ttl(SEC).lock().await.unwrap();
+    let job = a.mutex("job").ttl(3 * SEC).lock().await.unwrap();
     let mut holds = Vec::new();
     for n in 0..MANY {
         holds.push(b.mutex(format!("kept{n}")).ttl(60 * SEC).lock().await.unwrap());

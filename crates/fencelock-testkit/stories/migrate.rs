@@ -5,8 +5,9 @@ use fencelock_core::Released;
 
 pub(super) async fn everything(url: &str) {
     let (a, b) = (client(url).await, client(url).await);
-    let held = a.mutex("m").ttl(SEC).lock().await.unwrap();
-    let waiting = tokio::spawn(b.mutex("m").lock());
+    let held = a.mutex("m").ttl(3 * SEC).lock().await.unwrap();
+    // Some engines tell a loss with the next renewal.
+    let waiting = tokio::spawn(b.mutex("m").ttl(3 * SEC).lock());
     if a.info().layout == "lease" {
         queued(&a, "m", 1).await;
     }

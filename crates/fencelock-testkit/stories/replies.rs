@@ -107,7 +107,7 @@ fn an_acquire_that_arrives_after_the_release_of_its_repeat() {
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
-        let met = first(&proxy, "acquire", 1, Trouble::Late(150 * MS));
+        let met = first(&proxy, "acquire", 1, Trouble::Late(1_000 * MS));
         c.mutex("x").ttl(30_000 * MS).lock().await.unwrap().release().await.unwrap();
         assert_eq!(met.load(SeqCst), 1);
         eventually("it arrives", || async { other.inspect("x").await.unwrap().is_held() }).await;
@@ -144,7 +144,7 @@ fn a_try_that_arrives_after_the_refusal_of_its_repeat() {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
         let held = other.mutex("x").ttl(30_000 * MS).lock().await.unwrap();
-        let met = first(&proxy, "acquire", 1, Trouble::Late(150 * MS));
+        let met = first(&proxy, "acquire", 1, Trouble::Late(1_000 * MS));
         assert!(c.mutex("x").ttl(30_000 * MS).try_lock().await.unwrap().is_err());
         assert_eq!(met.load(SeqCst), 1);
         held.release().await.unwrap();

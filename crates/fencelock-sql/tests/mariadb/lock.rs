@@ -151,15 +151,15 @@ async fn repeatable_read() {
     let server = accounts(&[]);
     let (mut a, mut b) = (connect(&server).await, connect(&server).await);
     let mut tx = at(&mut a, IsolationLevel::RepeatableRead).await;
-    let waits = tokio::spawn(async move {
-        let mut other = begin(&mut b).await;
-        assert_eq!(account(1).update(&mut other, 1, [("balance", 55)]).await.unwrap(), Ok(2));
-        tokio::time::sleep(300 * MS).await;
+    let mut other = begin(&mut b).await;
+    assert_eq!(account(1).update(&mut other, 1, [("balance", 55)]).await.unwrap(), Ok(2));
+    let commits = async {
+        blocked(&server).await;
         other.commit().await.unwrap();
-    });
-    tokio::time::sleep(100 * MS).await;
-    account(1).lock(&mut tx, Lock::exclusive()).await.unwrap().unwrap();
-    waits.await.unwrap();
+    };
+    let row = account(1);
+    let (locked, ()) = tokio::join!(soon(row.lock(&mut tx, Lock::exclusive())), commits);
+    locked.unwrap().unwrap();
     // The lock was the first statement: what is read now is what is locked.
     let read: Option<i64> = tx.query_first("SELECT balance FROM account WHERE id = 1").await.unwrap();
     assert_eq!(read, Some(55));

@@ -26,7 +26,7 @@ async fn a_takeover_waits_for_the_commit() {
     let mut waits = Vec::new();
     for kind in ["mutex", "write", "read", "permit"].into_iter().flat_map(|kind| vec![kind; tenth(10)]) {
         // Fixed: it is not renewed, as if its process were stopped.
-        let ttl = 300 * MS;
+        let ttl = 1_500 * MS;
         let (hold, _guards) = match kind {
             "mutex" => {
                 let guard = a.mutex(kind).lease(ttl).lock().await.unwrap();
@@ -84,12 +84,12 @@ async fn renewals_do_not_wait() {
     let server = orders();
     let a = locks(&server.url()).await;
     let mut db = connect(&server).await;
-    let ttl = 600 * MS;
+    let ttl = 2 * SEC;
     let (alone, beside) = (a.mutex("m").ttl(ttl).lock().await.unwrap(), a.rw_lock("r").ttl(ttl).read().await.unwrap());
     let mut tx = begin(&mut db).await;
     fence::guard(&mut tx, &alone).await.unwrap().unwrap();
     fence::guard(&mut tx, &beside).await.unwrap().unwrap();
-    tokio::time::sleep(4 * ttl).await;
+    tokio::time::sleep(2 * ttl).await;
     alone.check().unwrap();
     beside.check().unwrap();
     tx.commit().await.unwrap();
