@@ -15,7 +15,7 @@ pub enum ErrorKind {
     Busy,
     /// A semaphore of this name has another size.
     CapacityMismatch,
-    /// The client was shut down.
+    /// The client was shut down, or what it was connected to is gone for good: connect again.
     Closed,
     /// Somebody else has written in between.
     Conflict,

@@ -55,9 +55,7 @@ impl Fault {
             Self::Busy => busy(operation, path),
             Self::Closed => Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again"),
             Self::Mark(_) => new(ErrorKind::Protocol, "the mark of tokens could not be raised"),
-            Self::Replaced => {
-                new(ErrorKind::Unreachable, "the database file was removed or replaced").hint("connect again")
-            }
+            Self::Replaced => new(ErrorKind::Closed, "the database file was removed or replaced").hint("connect again"),
             Self::SessionGone => new(ErrorKind::Unreachable, "the session was ended by somebody else")
                 .hint("try again: a new one is being opened"),
             Self::Spent => new(ErrorKind::Protocol, "the lock's last token is the highest number there is")

@@ -557,7 +557,7 @@ fn random_id() -> Result<i64> {
     Ok(i64::from_ne_bytes(bytes) & i64::MAX)
 }
 fn replaced(shared: &Shared) -> Error {
-    Error::new(ErrorKind::Unreachable, "connect", "the database file was removed or replaced")
+    Error::new(ErrorKind::Closed, "connect", "the database file was removed or replaced")
         .with("database", shared.database.display())
         .hint("connect again; what was held through the old file is lost")
 }

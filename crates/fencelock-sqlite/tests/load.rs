@@ -199,7 +199,7 @@ fn an_observer_is_told_what_is_wrong() {
             let _ = fs::remove_file(format!("{}{end}", folder.database().display()));
         }
         let error = tokio::time::timeout(LONG, watch).await.unwrap().unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert_eq!(error.kind(), ErrorKind::Closed);
         assert!(error.to_string().contains("removed or replaced"), "{error}");
     });
 }

@@ -123,7 +123,7 @@ fn a_database_that_was_replaced_costs_its_holds_and_says_so() {
         let reason = tokio::time::timeout(Duration::from_secs(10), guard.lost()).await.unwrap();
         assert_eq!(reason, LossReason::SessionEnded);
         let error = a.mutex("x").lock().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert_eq!(error.kind(), ErrorKind::Closed);
         assert!(error.to_string().contains("removed or replaced"), "{error}");
         folder.client().mutex("x").lock().await.unwrap().release().await.unwrap();
     });
