@@ -35,7 +35,8 @@ BEGIN
   SELECT m.floor INTO v_floor FROM fencelock_meta m WHERE m.one = 1 LOCK IN SHARE MODE;
   BEGIN
     DECLARE CONTINUE HANDLER FOR 1062 BEGIN END;
-    INSERT INTO fencelock_lock (space, name, fence) VALUES (p_space, p_name, v_floor);
+    -- As if it had been used now: a clean-up leaves it alone.
+    INSERT INTO fencelock_lock (space, name, fence) VALUES (p_space, p_name, GREATEST(v_floor, {now}));
   END;
   -- The floor is free for others before this one waits for anything else; and where somebody else has made it, what that met was locked.
   COMMIT;

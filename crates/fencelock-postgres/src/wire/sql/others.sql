@@ -88,7 +88,7 @@ BEGIN
   IF r.now > p_not_after THEN
     RETURN r;
   END IF;
-  INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
+  INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
     WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
   l := {s}.fencelock_take(p_space, p_name, false);
@@ -159,7 +159,7 @@ DECLARE
   v {s}.fencelock_value;
   t timestamptz;
 BEGIN
-  INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
+  INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
     WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
   l := {s}.fencelock_take(p_space, p_name, false);

@@ -52,7 +52,8 @@ BEGIN
     IF r.now > p_not_after THEN
       RETURN r;
     END IF;
-    INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
+    -- As if it had been used now: a clean-up leaves it alone.
+    INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
       ON CONFLICT DO NOTHING;
   ELSIF NOT p_wait AND l.hold IS DISTINCT FROM p_hold
     AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold)

@@ -117,7 +117,7 @@ DECLARE
   t timestamptz;
 BEGIN
   IF NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name) THEN
-    INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, m.floor FROM {s}.fencelock_meta m
+    INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
       ON CONFLICT DO NOTHING;
   END IF;
   l := {s}.fencelock_take(p_space, p_name, false);
