@@ -16,6 +16,9 @@ use std::{
     time::Instant,
 };
 
+/// Of what was idle for an hour.
+const CLEAN: &str = "CALL fencelock_clean(3600000000)";
+
 /// A try is granted, its answer is lost, and somebody keeps the row when it is repeated: nobody knows, so it is taken back. (Red: `Busy`.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_try_whose_answer_was_lost_and_whose_row_is_kept() {

@@ -13,6 +13,9 @@ use fencelock_postgres::{Config, PostgresEngine};
 use fencelock_testkit::{Port, Postgres, Postgres as Server};
 use std::{net::TcpListener, time::Instant};
 
+/// Of what was idle for an hour.
+const CLEAN: &str = "SELECT fencelock_clean(3600000000)";
+
 /// Until somebody listens; the server's process.
 async fn ears(server: &Postgres) -> i32 {
     let mut pid = String::new();

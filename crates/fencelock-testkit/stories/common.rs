@@ -9,7 +9,7 @@ use fencelock_conformance::{
     proxy::{Proxy, Trouble},
     within,
 };
-use fencelock_core::{BootClock, Client, Clock, Moment};
+use fencelock_core::{BootClock, Client, Clock, Engine, Moment};
 use std::{
     sync::{
         Arc,
@@ -38,6 +38,18 @@ pub fn first(proxy: &Proxy, function: &str, many: u32, trouble: Trouble) -> Arc<
         Trouble::None
     });
     met
+}
+/// A client of what connects: the server may be busy with others.
+pub async fn patient_client<F: Future<Output = fencelock_core::Result<Arc<dyn Engine>>>>(
+    connect: impl Fn() -> F,
+) -> Client {
+    let limit = BootClock.now() + 30 * SEC;
+    loop {
+        match connect().await {
+            Err(error) if error.is_temporary() && BootClock.now() < limit => tokio::time::sleep(10 * MS).await,
+            engine => return Client::builder(engine.unwrap()).build().unwrap(),
+        }
+    }
 }
 /// Until so many are in the queue.
 pub async fn queued(client: &Client, name: &str, n: usize) {

@@ -41,13 +41,5 @@ pub async fn client(url: &str) -> Client {
     client_with(Config::from_url(url).unwrap()).await
 }
 pub async fn client_with(config: Config) -> Client {
-    // The server may be busy with others.
-    let limit = std::time::Instant::now() + 30 * SEC;
-    let engine = loop {
-        match fencelock_postgres::connect(config.clone()).await {
-            Err(error) if error.is_temporary() && std::time::Instant::now() < limit => {}
-            engine => break engine.unwrap(),
-        }
-    };
-    Client::builder(engine).build().unwrap()
+    patient_client(|| fencelock_postgres::connect(config.clone())).await
 }
