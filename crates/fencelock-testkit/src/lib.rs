@@ -14,6 +14,8 @@ mod postgres;
 mod process;
 pub mod processes;
 mod redis;
+mod redis_process;
+mod resp;
 mod session;
 mod steady;
 mod template;

@@ -1,19 +1,11 @@
 //! A private redis-server.
-use crate::{
-    clock::WallClock,
-    process::{Folder, Port, blocking, log_of, signal, spawn, state_of},
-};
-use rustix::process::Signal;
+use crate::{clock::WallClock, process::Folder, redis_process::Process};
 use std::{
     io::{BufRead, BufReader, Write},
     net::TcpStream,
-    process::Child,
-    sync::{Arc, Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant},
+    sync::Arc,
+    time::Duration,
 };
-
-const READY: Duration = Duration::from_secs(20);
 
 /// How it is started.
 #[derive(Clone, Debug, Default)]
@@ -29,9 +21,8 @@ pub struct RedisOptions {
 /// One server; it is killed, and its folder removed, when this is dropped.
 #[derive(Debug)]
 pub struct Redis {
-    port: Port,
+    process: Process,
     options: RedisOptions,
-    child: Mutex<Option<Child>>,
     folder: Folder,
 }
 impl Redis {
@@ -46,82 +37,72 @@ impl Redis {
     /// It does not start.
     #[must_use]
     pub fn with(options: RedisOptions) -> Self {
-        let folder = Folder::new("redis");
-        let server = Self { port: Port::free(), options, child: Mutex::default(), folder };
-        assert!(server.restart(), "redis-server did not start:\n{}", log_of(server.folder.path()));
+        let server = Self::new(options);
+        assert!(server.restart(), "redis-server did not start:\n{}", server.process.log());
         server
+    }
+    /// So many that know nothing of each other, each as the options say.
+    ///
+    /// # Panics
+    /// One of them does not start.
+    #[must_use]
+    pub fn several(many: usize, options: &RedisOptions) -> Vec<Self> {
+        let all: Vec<_> = (0..many).map(|_| Self::new(options.clone())).collect();
+        all.iter().for_each(Self::begin);
+        for server in &all {
+            assert!(server.wait(), "redis-server did not start:\n{}", server.process.log());
+        }
+        all
+    }
+    fn new(options: RedisOptions) -> Self {
+        let folder = Folder::new("redis");
+        Self { process: Process::new(folder.path().to_owned(), None), options, folder }
     }
     /// On 127.0.0.1.
     pub fn port(&self) -> u16 {
-        self.port.number()
+        self.process.port()
     }
     /// Where it is, as the engine is told.
     pub fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}", self.port)
+        format!("redis://127.0.0.1:{}", self.port())
     }
     /// Its files, and its log.
     pub fn folder(&self) -> &Folder {
         &self.folder
-    }
-    fn child(&self) -> std::sync::MutexGuard<'_, Option<Child>> {
-        self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Starts it, or starts it again where it was. False: it ended at once.
     ///
     /// # Panics
     /// It neither ends nor answers.
     pub fn restart(&self) -> bool {
-        blocking(|| {
-            self.begin();
-            let deadline = Instant::now() + READY;
-            loop {
-                if !self.runs() {
-                    return false;
-                }
-                let log = log_of(self.folder.path());
-                if log.contains("Ready to accept connections") {
-                    return true;
-                }
-                let doing = || state_of(self.child().as_ref());
-                assert!(Instant::now() < deadline, "redis-server is not ready within {READY:?}: {}\n{log}", doing());
-                thread::sleep(Duration::from_millis(2));
-            }
-        })
+        self.begin();
+        self.wait()
     }
-    fn runs(&self) -> bool {
-        self.child().as_mut().is_some_and(|child| matches!(child.try_wait(), Ok(None)))
+    fn wait(&self) -> bool {
+        self.process.wait("redis-server", "Ready to accept connections")
     }
     /// As [`restart`](Self::restart), without waiting until it is ready: it may load its data for a while.
     ///
     /// # Panics
     /// There is no redis-server.
     pub fn begin(&self) {
-        let mut child = self.child();
-        kill(&mut child);
         let on = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
         let mut words: Vec<String> =
-            ["redis-server", "--port", &self.port.to_string(), "--bind", "127.0.0.1", "--save", ""]
+            ["redis-server", "--port", &self.port().to_string(), "--bind", "127.0.0.1", "--save", ""]
                 .map(str::to_owned)
                 .to_vec();
         words.extend(["--appendonly".to_owned(), on(self.options.append_only), "--appendfsync".to_owned()]);
         words.push("always".to_owned());
         words.extend(self.options.arguments.iter().cloned());
-        let clock = self.options.clock.iter().flat_map(|clock| clock.environment());
-        let started = spawn(&words, clock, self.folder.path())
-            .unwrap_or_else(|e| panic!("redis-server: {e}; `cargo xtask test` installs it"));
-        *child = Some(started);
+        self.process.begin(&words, self.options.clock.as_deref());
     }
     /// `kill -9`.
     pub fn kill(&self) {
-        blocking(|| {
-            kill(&mut self.child());
-        })
+        self.process.kill();
     }
     /// It is stopped, or goes on.
     pub fn pause(&self, paused: bool) {
-        if let Some(child) = &*self.child() {
-            signal(child, if paused { Signal::STOP } else { Signal::CONT });
-        }
+        self.process.pause(paused);
     }
     /// One command of an operator; the first line of the answer.
     ///
@@ -142,14 +123,29 @@ impl Redis {
         }
     }
 }
-fn kill(child: &mut Option<Child>) {
-    if let Some(mut child) = child.take() {
-        signal(&child, Signal::KILL);
-        let _ = child.wait();
-    }
-}
-impl Drop for Redis {
-    fn drop(&mut self) {
-        self.kill();
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// (Red: without `append_only`.)
+    #[test]
+    fn of_five_that_know_nothing_of_each_other_one_that_is_killed_keeps_what_it_has_said() {
+        let all = Redis::several(5, &RedisOptions { append_only: true, ..RedisOptions::default() });
+        for (n, server) in all.iter().enumerate() {
+            assert_eq!(server.ask(&["SET", "n", &n.to_string()]).unwrap(), "+OK");
+        }
+        all[3].kill();
+        assert!(all[3].ask(&["GET", "n"]).is_err());
+        assert!(all[3].restart());
+        all[2].pause(true);
+        for n in [0, 1, 3, 4] {
+            assert_eq!(all[n].ask(&["GET", "n"]).unwrap(), n.to_string());
+        }
+        all[2].pause(false);
+        assert_eq!(all[2].ask(&["GET", "n"]).unwrap(), "2");
+        let folders: Vec<_> = all.iter().map(|server| server.folder().path().to_owned()).collect();
+        drop(all);
+        assert!(folders.iter().all(|folder| !folder.exists()));
     }
 }
