@@ -31,6 +31,7 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("pip3", &["python3-pip"]),
     ("ps", &["procps"]),
     ("psql", &["postgresql-client"]),
+    ("redis-sentinel", &["redis-sentinel"]),
     ("redis-server", &["redis-server"]),
     ("setpriv", &["util-linux"]),
     ("setsid", &["util-linux"]),
