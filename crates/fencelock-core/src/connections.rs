@@ -151,6 +151,15 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
     pub fn give_up(&self, connection: &Connection<C>) {
         self.slots().retain(|slot| !slot.is(connection));
     }
+    /// This runtime's, if it has one.
+    pub fn give_up_here(&self) {
+        let here = Handle::current().id();
+        self.slots().retain(|slot| slot.runtime != here);
+    }
+    /// All of them.
+    pub fn give_up_all(&self) {
+        self.slots().clear();
+    }
     /// All of them, for good.
     pub fn close(&self) {
         self.closed.store(true, Relaxed);
@@ -266,6 +275,10 @@ mod tests {
         // Twice: the one that came after it stays.
         all.give_up(&first);
         assert_eq!((*one.block_on(all.here(SEC, next)).unwrap(), *two.block_on(all.here(SEC, next)).unwrap()), (2, 1));
+        one.block_on(async { all.give_up_here() });
+        assert_eq!((*one.block_on(all.here(SEC, next)).unwrap(), *two.block_on(all.here(SEC, next)).unwrap()), (3, 1));
+        all.give_up_all();
+        assert_eq!((*one.block_on(all.here(SEC, next)).unwrap(), *two.block_on(all.here(SEC, next)).unwrap()), (4, 5));
         all.close();
         assert_eq!(two.block_on(all.here(SEC, next)).unwrap_err(), NoConnection::Closed);
     }

@@ -2,26 +2,51 @@
 pub use fencelock_core::config::Tls;
 use fencelock_core::{
     Result,
-    config::{Written, check_retention, check_ttl, host_port, invalid},
+    config::{Written, check_hosts, check_retention, check_ttl, host_ports, invalid},
     url::Url,
 };
 use std::{fmt, time::Duration};
 
 /// The keys of a URL.
-const KEYS: [&str; 7] = ["ca", "cert", "key", "namespace", "protocol", "retention", "ttl"];
+const KEYS: [&str; 9] =
+    ["ca", "cert", "key", "namespace", "protocol", "retention", "sentinel_password", "sentinel_user", "ttl"];
 /// The shortest ttl.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
 /// The longest.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(86_400);
 const PORT: u16 = 6379;
+const SENTINEL_PORT: u16 = 26_379;
+/// How each is written.
+const ALONE: &str = "write redis://HOST:6379";
+const CLUSTER: &str = "write redis+cluster://HOST:6379,HOST";
+const SENTINEL: &str = "write redis+sentinel://HOST:26379,HOST,HOST/NAME";
+
+/// How the hosts belong together.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Topology {
+    /// One server that stands alone.
+    Alone,
+    /// The hosts are sentinels: they tell which server is the primary, and when another one is.
+    Sentinel {
+        /// What they call those servers.
+        master: String,
+        /// User of the sentinels' own access list; `None`: the default one.
+        user: Option<String>,
+        /// The sentinels' own password. It is never shown.
+        password: Option<String>,
+    },
+    /// The hosts are some of a cluster's servers: they tell which one has which key.
+    Cluster,
+}
 
 /// How the engine is reached.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Name or address.
-    pub host: String,
-    /// 6379 unless said otherwise.
-    pub port: u16,
+    /// Name or address, and port.
+    pub hosts: Vec<(String, u16)>,
+    /// What they are.
+    pub topology: Topology,
     /// Encrypted, and how the other side is known.
     pub tls: Option<Tls>,
     /// User of the access list; `None`: the default one.
@@ -41,11 +66,11 @@ pub struct Config {
 }
 
 impl Config {
-    /// A server, and the defaults.
+    /// A server that stands alone, and the defaults.
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Self {
-            host: host.into(),
-            port,
+            hosts: vec![(host.into(), port)],
+            topology: Topology::Alone,
             tls: None,
             user: None,
             password: None,
@@ -56,35 +81,53 @@ impl Config {
             resp3: true,
         }
     }
-    /// Reads a URL: `redis://user:password@host:6379/0`, `rediss://…` for TLS.
+    /// Servers of which sentinels know the primary, under the name `master`.
+    pub fn sentinel(sentinels: Vec<(String, u16)>, master: impl Into<String>) -> Self {
+        let topology = Topology::Sentinel { master: master.into(), user: None, password: None };
+        Self { hosts: sentinels, topology, ..Self::new("", 0) }
+    }
+    /// A cluster, of which these servers are some.
+    pub fn cluster(hosts: Vec<(String, u16)>) -> Self {
+        Self { hosts, topology: Topology::Cluster, ..Self::new("", 0) }
+    }
+    /// Reads a URL: `redis://user:password@host:6379/0`, `redis+sentinel://h1:26379,h2,h3/mymaster/0`,
+    /// `redis+cluster://h1:6379,h2`; `rediss…` for TLS.
     ///
     /// # Errors
     /// `InvalidConfig` with the value, the place and the way out.
     pub fn from_url(text: &str) -> Result<Self> {
         let mut url = Url::parse(text)?;
-        let encrypted = match url.scheme() {
-            "redis" => false,
-            "rediss" => true,
-            _ => return Err(url.refuse_scheme("write redis://HOST:6379")),
+        let (encrypted, example) = match url.scheme() {
+            "redis" => (false, ALONE),
+            "rediss" => (true, ALONE),
+            "redis+sentinel" => (false, SENTINEL),
+            "rediss+sentinel" => (true, SENTINEL),
+            "redis+cluster" => (false, CLUSTER),
+            "rediss+cluster" => (true, CLUSTER),
+            _ => return Err(url.refuse_scheme(ALONE)),
         };
-        let (host, port) = match url.hosts() {
-            [(host, port)] if !host.is_empty() => (host.clone(), port.unwrap_or(PORT)),
-            [] | [_] => return Err(invalid("a host is missing").hint("write redis://HOST:6379")),
-            [..] => {
-                return Err(invalid("there are several hosts").hint("give one: a server that stands alone has one"));
-            }
+        let path = url.path().trim_start_matches('/').to_owned();
+        let (mut config, database) = if example == SENTINEL {
+            let (master, database) = path.split_once('/').unwrap_or((&path, ""));
+            let mut config = Self::sentinel(url.hosts_or(SENTINEL_PORT), master);
+            config.topology = Topology::Sentinel {
+                master: master.to_owned(),
+                user: url.take("sentinel_user"),
+                password: url.take("sentinel_password"),
+            };
+            (config, database)
+        } else if example == CLUSTER {
+            (Self::cluster(url.hosts_or(PORT)), &*path)
+        } else {
+            (Self { hosts: url.hosts_or(PORT), ..Self::new("", 0) }, &*path)
         };
-        let mut config = Self::new(host, port);
         config.user = url.user().map(str::to_owned);
         config.password = url.password().map(str::to_owned);
-        if config.user.is_some() && config.password.is_none() {
-            return Err(invalid("there is a user without a password").hint("write redis://USER:PASSWORD@HOST"));
-        }
-        config.database = match url.path().trim_start_matches('/') {
+        config.database = match database {
             "" => 0,
-            path => path.parse().map_err(|_| {
-                invalid(format!("{path:?} is no number of a database")).hint("write redis://HOST:6379/0")
-            })?,
+            path => path
+                .parse()
+                .map_err(|_| invalid(format!("{path:?} is no number of a database")).hint(format!("{example}/0")))?,
         };
         if let Some(namespace) = url.take("namespace") {
             if namespace.len() > 512 || namespace.contains('\0') {
@@ -108,19 +151,72 @@ impl Config {
         config.check()?;
         Ok(config)
     }
-    /// The times are such that the scripts can keep what they promise.
+    /// It leads somewhere, and its times are such that the scripts can keep what they promise.
     pub(crate) fn check(&self) -> Result<()> {
+        let alone = |user: &Option<String>, password: &Option<String>| user.is_some() && password.is_none();
+        let example = match &self.topology {
+            Topology::Alone => ALONE,
+            Topology::Sentinel { .. } => SENTINEL,
+            Topology::Cluster => CLUSTER,
+        };
+        check_hosts(&self.hosts, example)?;
+        match &self.topology {
+            Topology::Alone if self.hosts.len() > 1 => {
+                let several = invalid("there are several hosts");
+                return Err(
+                    several.hint("give one: a server that stands alone has one; several sentinels: redis+sentinel://")
+                );
+            }
+            Topology::Sentinel { master, .. } if master.is_empty() => {
+                return Err(invalid("the name that the sentinels know is missing").hint(SENTINEL));
+            }
+            // As sentinels have it.
+            Topology::Sentinel { master, .. }
+                if master.contains(|c: char| !c.is_ascii_alphanumeric() && !".-_".contains(c)) =>
+            {
+                return Err(invalid(format!("{master:?} is no name that sentinels know")).hint(SENTINEL));
+            }
+            Topology::Sentinel { user, password, .. } if alone(user, password) => {
+                return Err(invalid("there is a sentinel_user without a sentinel_password").hint("give both"));
+            }
+            Topology::Cluster if self.database != 0 => {
+                return Err(invalid("a cluster has no databases but 0").hint(CLUSTER));
+            }
+            Topology::Cluster if !self.resp3 => {
+                let old = invalid("waiting in a cluster needs the newer protocol");
+                return Err(old.hint("leave protocol=resp2 out: clusters of 7.0 and later speak both"));
+            }
+            Topology::Alone | Topology::Sentinel { .. } | Topology::Cluster => {}
+        }
+        if alone(&self.user, &self.password) {
+            return Err(invalid("there is a user without a password").hint("write redis://USER:PASSWORD@HOST"));
+        }
         check_ttl(self.ttl, MIN_TTL..=MAX_TTL, format!("redis takes {MIN_TTL:?} to {MAX_TTL:?}"))?;
         check_retention(self.retention)
     }
+    /// As a URL has it.
+    pub(crate) fn scheme(&self) -> &'static str {
+        match (&self.topology, self.tls.is_some()) {
+            (Topology::Alone, false) => "redis",
+            (Topology::Alone, true) => "rediss",
+            (Topology::Sentinel { .. }, false) => "redis+sentinel",
+            (Topology::Sentinel { .. }, true) => "rediss+sentinel",
+            (Topology::Cluster, false) => "redis+cluster",
+            (Topology::Cluster, true) => "rediss+cluster",
+        }
+    }
     /// For people; without secrets.
     pub(crate) fn endpoint(&self) -> String {
-        let scheme = if self.tls.is_some() { "rediss" } else { "redis" };
-        format!("{scheme}://{}/{}", host_port(&self.host, self.port), self.database)
+        let master = match &self.topology {
+            Topology::Alone | Topology::Cluster => String::new(),
+            Topology::Sentinel { master, .. } => format!("/{master}"),
+        };
+        format!("{}://{}{master}/{}", self.scheme(), host_ports(&self.hosts), self.database)
     }
-    /// The URL that leads to the same locks; `None` when it would show the password.
+    /// The URL that leads to the same locks; `None` when it would show a password.
     pub(crate) fn url(&self) -> Option<String> {
-        if self.password.is_some() {
+        let secret = matches!(&self.topology, Topology::Sentinel { password: Some(_), .. });
+        if self.password.is_some() || secret {
             return None;
         }
         let mut url = Written::new(self.endpoint(), "/");
@@ -132,6 +228,15 @@ impl Config {
             url.add_tls(tls)?;
         }
         Some(url.end())
+    }
+}
+impl fmt::Debug for Topology {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => f.write_str("Alone"),
+            Self::Sentinel { master, .. } => write!(f, "Sentinel({master})"),
+            Self::Cluster => f.write_str("Cluster"),
+        }
     }
 }
 impl fmt::Debug for Config {
@@ -151,7 +256,10 @@ mod tests {
         let config =
             Config::from_url("redis://ann:s%40d@[::1]:7000/3?namespace=n%26&ttl=10s&retention=2h&protocol=resp2")
                 .unwrap();
-        assert_eq!((config.host.as_str(), config.port, config.database, config.resp3), ("::1", 7000, 3, false));
+        assert_eq!(
+            (config.hosts.as_slice(), config.database, config.resp3),
+            ([("::1".to_owned(), 7000)].as_slice(), 3, false)
+        );
         assert_eq!((config.user.as_deref(), config.password.as_deref()), (Some("ann"), Some("s@d")));
         assert_eq!((config.ttl.as_secs(), config.retention.as_secs()), (10, 7_200));
         assert!(!format!("{config:?}").contains("s@d") && config.url().is_none());
@@ -162,6 +270,24 @@ mod tests {
         let client = Some(("/b".into(), "/c".into()));
         assert_eq!(tls.tls, Some(Tls { ca: Some("/a".into()), client }));
         assert_eq!(Config::from_url(&tls.url().unwrap()).unwrap(), tls);
+    }
+    #[test]
+    fn sentinels() {
+        let config = Config::from_url("redis+sentinel://h1,h2:7/my.master/2?sentinel_user=u&sentinel_password=s%40d");
+        let config = config.unwrap();
+        assert_eq!(
+            (config.hosts.as_slice(), config.database),
+            ([("h1".to_owned(), 26_379), ("h2".to_owned(), 7)].as_slice(), 2)
+        );
+        let Topology::Sentinel { master, user, password } = &config.topology else { unreachable!("{config:?}") };
+        assert_eq!((master.as_str(), user.as_deref(), password.as_deref()), ("my.master", Some("u"), Some("s@d")));
+        assert!(!format!("{config:?}").contains("s@d") && config.url().is_none());
+        let plain = Config::from_url("rediss+sentinel://h1,h2/my-master").unwrap();
+        assert_eq!(plain.url().as_deref(), Some("rediss+sentinel://h1:26379,h2:26379/my-master/0"));
+        assert_eq!(Config::from_url(&plain.url().unwrap()).unwrap(), plain);
+        let cluster = Config::from_url("redis+cluster://h1,h2:7").unwrap();
+        assert_eq!(cluster.url().as_deref(), Some("redis+cluster://h1:6379,h2:7/0"));
+        assert_eq!(Config::from_url(&cluster.url().unwrap()).unwrap(), cluster);
     }
     #[test]
     fn times_of_a_configuration_made_by_hand_are_looked_at() {
@@ -179,6 +305,15 @@ mod tests {
             ("redis:", "a host is missing"),
             ("redis://", "a host is missing"),
             ("redis://a,b", "several hosts"),
+            ("redis+sentinel://a,b", "the name that the sentinels know"),
+            ("redis+sentinel:///mymaster", "a host is missing"),
+            ("redis+sentinel://a/my%20master", "no name that sentinels know"),
+            ("redis+sentinel://a/mymaster/x", "number of a database"),
+            ("redis+sentinel://a/m?sentinel_user=x", "without a sentinel_password"),
+            ("redis://a?sentinel_user=x", "unknown key"),
+            ("redis+cluster://a/1", "no databases but 0"),
+            ("redis+cluster://", "a host is missing"),
+            ("redis+cluster://a?protocol=resp2", "needs the newer protocol"),
             ("redis://h/x", "number of a database"),
             ("redis://h?tll=3s", "did you mean \"ttl\"?"),
             ("redis://h?ttl=1ms", "200ms"),

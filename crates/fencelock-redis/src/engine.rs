@@ -3,7 +3,7 @@ use crate::{
     config::{Config, MAX_TTL, MIN_TTL},
     error::Fault,
     keeper::{Order, remember_id, run},
-    link::{CONNECT_TIMEOUT, Conn, Link},
+    link::{CONNECT_TIMEOUT, Conn, Link, TURNS},
     list::list,
     renew::{Answered, Kept},
     shared::{Haunt, Shared, micros},
@@ -67,12 +67,11 @@ impl RedisEngine {
         on_tokio(Self::open(config)).await
     }
     async fn open(config: Config) -> Result<Self> {
-        config.check()?;
         let link = Link::new(&config)?;
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
-        let conn = link.here().await.map_err(told)?;
-        let pushed = config.resp3 && may_track(&link, &conn).await.map_err(told)?;
         let keys = Keys::new(&config.namespace);
+        let conn = link.at(&keys.id()).await.map_err(told)?;
+        let pushed = config.resp3 && may_track(&link, &conn).await.map_err(told)?;
         let random = |n: EngineId| n.to_string();
         let (client, mine) = (EngineId::random()?, random(EngineId::random()?));
         let client = u128::from_str_radix(&random(client), 16).unwrap_or_default();
@@ -98,7 +97,7 @@ impl RedisEngine {
         };
         let info = EngineInfo {
             id: EngineId::from_bytes(known.to_be_bytes()),
-            scheme: if config.tls.is_some() { "rediss" } else { "redis" },
+            scheme: config.scheme(),
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),
             layout: "native",
@@ -138,18 +137,19 @@ impl RedisEngine {
         move |fault| self.link().tell(operation, &fault)
     }
     /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
-    fn open_window(&self, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
-        let window = self.link().patience();
-        let (not_after, more) = self.link().time.end(sent_at, window)?;
+    fn open_window(conn: &Conn, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
+        let window = conn.server.patience();
+        let (not_after, more) = conn.server.time.end(sent_at, window)?;
         request.open(sent_at, window + window / 50 + more).map(|ends| (not_after, ends))
     }
-    async fn claim(&self, conn: &Conn, request: &Request, not_after: i64) -> Result<Reply, Fault> {
+    async fn claim(&self, conn: &Conn, request: &Request, key: &str, not_after: i64) -> Result<Reply, Fault> {
         let claim = request.claim();
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
         let (take, size) = (claim.take().max(1).to_string(), claim.capacity().unwrap_or(0).to_string());
         let floor = request.floor().map_or(0, Token::get).to_string();
         let (ends, who) = (not_after.to_string(), self.shared.identity(request.note()));
         let wait = if request.wait() { "1" } else { "0" };
+        let channel = self.shared.channel(key);
         let args = [
             hold.as_bytes(),
             claim.kind().as_str().as_bytes(),
@@ -160,10 +160,10 @@ impl RedisEngine {
             ends.as_bytes(),
             floor.as_bytes(),
             wait.as_bytes(),
-            self.shared.channel.as_bytes(),
+            channel.as_bytes(),
             who.as_bytes(),
         ];
-        self.link().run(conn, &ACQUIRE, &self.shared.keys.key(request.name()), &args).await
+        self.link().run(conn, &ACQUIRE, key, &args).await
     }
     fn granted(
         &self,
@@ -186,7 +186,7 @@ impl RedisEngine {
     async fn plain(&self, script: &Script, name: &Name, args: &[&[u8]]) -> Result<Reply, Fault> {
         let key = &*self.shared.keys.key(name);
         let ask = |conn: Conn| async move { self.link().run(&conn, script, key, args).await };
-        self.link().again(ask).await
+        self.link().again(key, ask).await
     }
 }
 /// Has a hold swept up, when it goes.
@@ -223,16 +223,21 @@ impl Engine for RedisEngine {
         &self.info
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
-        let expected = request.wait().then(|| self.shared.expect(request.hold()));
+        let key = self.shared.keys.key(request.name());
+        let expected = request.wait().then(|| self.shared.expect(request.hold(), &key));
         let (mut misses, mut late, limit) = (0, false, BootClock.now() + CONNECT_TIMEOUT);
+        let (mut turned, mut turns) = (None, 0);
         let (lock, known, next, seen) = loop {
             // Why there is none is told also to those who gave up waiting for it.
-            let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
+            let conn = match turned.take() {
+                Some(conn) => conn,
+                None => self.link().soon(&key, request.stopped()).await.map_err(self.told("lock"))?,
+            };
             let sent_at = BootClock.now();
-            let Some((not_after, ends)) = self.open_window(request, sent_at) else {
+            let Some((not_after, ends)) = Self::open_window(&conn, request, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
-            match self.claim(&conn, request, not_after).await {
+            match self.claim(&conn, request, &key, not_after).await {
                 Ok(Reply::Done { number, now, ago }) => {
                     // An answer that was lost had told of a place in the queue.
                     if !ago.is_zero() && expected.is_some() {
@@ -260,6 +265,11 @@ impl Engine for RedisEngine {
                     return Err(error.with("redis", &self.info.endpoint));
                 }
                 Ok(_) => return Err(self.link().tell("lock", &Fault::Answer)),
+                // It had no effect there.
+                Err(fault) if fault.redirect().is_some() && turns < TURNS => {
+                    turned = self.link().redirected(&conn, &fault).await.ok();
+                    turns += 1;
+                }
                 Err(fault) => {
                     let error = self.link().tell("lock", &fault);
                     misses += 1;
@@ -289,7 +299,7 @@ impl Engine for RedisEngine {
                 Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
                 Ok(Turned::Failed(fault)) => return Err(self.link().tell("lock", &fault)),
                 // `run` was begun anew: its place in the queue is still there.
-                Err(_) => expected = self.shared.expect(request.hold()),
+                Err(_) => expected = self.shared.expect(request.hold(), &key),
             }
         }
     }
@@ -310,11 +320,10 @@ impl Engine for RedisEngine {
         let kept: Vec<_> = kept.collect();
         // Less than core waits: a connection on which nothing is answered is given up, and the next renewal has another one.
         let shortest = grants.iter().map(|grant| grant.ttl).filter(|ttl| !ttl.is_zero()).min();
-        let limit = self.link().patience().min(shortest.unwrap_or(MAX_TTL) / 8);
+        let limit = shortest.unwrap_or(MAX_TTL) / 8;
         let turn = self.renewals.acquire().await;
-        let conn = self.link().here().await.map_err(&told)?;
         let sent_at = BootClock.now();
-        let mut asked = pin!(self.shared.renew(&conn, limit, &kept));
+        let mut asked = pin!(self.shared.renew(limit, &kept));
         let soon = timeout(PACE, &mut asked).await;
         drop(turn);
         let answers = match soon {
@@ -344,45 +353,37 @@ impl Engine for RedisEngine {
     }
     async fn exchange(&self, grant: &Grant, next: &Request) -> Result<Outcome> {
         let told = self.told("exchange");
-        let conn = self.link().soon(next.stopped()).await.map_err(&told)?;
-        let sent_at = BootClock.now();
         // A downgrade creates nothing.
         let creates = next.hold() != grant.hold;
-        let not_after = if creates { self.open_window(next, sent_at) } else { Some((0, sent_at)) };
-        let Some((not_after, _)) = not_after else { return Ok(Outcome::Busy(Busy::default())) };
-        let (old, token, new) = (grant.hold.to_string(), grant.token.to_string(), next.hold().to_string());
-        let (ttl, ends) = (micros(next.ttl()).to_string(), not_after.to_string());
-        let floor = next.floor().map_or(0, Token::get).to_string();
-        let (who, take) = (self.shared.identity(next.note()), next.claim().take().max(1).to_string());
-        let args = [
-            old.as_bytes(),
-            token.as_bytes(),
-            new.as_bytes(),
-            letter(next.claim()).as_bytes(),
-            ttl.as_bytes(),
-            ends.as_bytes(),
-            floor.as_bytes(),
-            who.as_bytes(),
-            take.as_bytes(),
-        ];
-        match self.link().run(&conn, &EXCHANGE, &self.shared.keys.key(&grant.name), &args).await {
-            Ok(Reply::Done { number, now, .. }) => {
+        let key = &*self.shared.keys.key(&grant.name);
+        let (old, token, new) = (&*grant.hold.to_string(), &*grant.token.to_string(), &*next.hold().to_string());
+        let (ttl, floor) = (&*micros(next.ttl()).to_string(), &*next.floor().map_or(0, Token::get).to_string());
+        let (who, take) = (&*self.shared.identity(next.note()), &*next.claim().take().max(1).to_string());
+        let conn = self.link().soon(key, next.stopped()).await.map_err(&told)?;
+        let ask = |conn: Conn| async move {
+            let sent_at = BootClock.now();
+            let not_after = if creates { Self::open_window(&conn, next, sent_at) } else { Some((0, sent_at)) };
+            let Some((not_after, _)) = not_after else { return Ok((Reply::Busy(Busy::default()), sent_at)) };
+            let ends = not_after.to_string();
+            let args = [old, token, new, letter(next.claim()), ttl, &ends, floor, who, take].map(str::as_bytes);
+            Ok((self.link().run(&conn, &EXCHANGE, key, &args).await?, sent_at))
+        };
+        let (answer, sent_at) = self.link().turned(conn, ask).await.map_err(&told)?;
+        match answer {
+            Reply::Done { number, now, .. } => {
                 if creates {
                     drop(self.drop_hold(&grant.name, grant.hold));
                 }
                 self.granted("exchange", next, number, sent_at, now)
             }
-            Ok(Reply::Busy(busy)) => Ok(Outcome::Busy(busy)),
-            Ok(Reply::Past) => {
-                Err(Error::new(ErrorKind::Unreachable, "exchange", "the command took too long to arrive"))
-            }
-            Ok(Reply::Never) => {
+            Reply::Busy(busy) => Ok(Outcome::Busy(busy)),
+            Reply::Past => Err(Error::new(ErrorKind::Unreachable, "exchange", "the command took too long to arrive")),
+            Reply::Never => {
                 let refuse =
                     Error::new(ErrorKind::Unsupported, "downgrade", "only a writer's hold can become a reader's");
                 Err(refuse.with("name", &grant.name))
             }
-            Ok(_) => Err(told(Fault::Answer)),
-            Err(fault) => Err(told(fault)),
+            _ => Err(told(Fault::Answer)),
         }
     }
     async fn run(&self, reports: &Reports) -> Result<()> {
@@ -391,12 +392,10 @@ impl Engine for RedisEngine {
         Ok(())
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {
-        let status = self.link().again(|conn| async move { self.shared.status(&conn, name).await }).await;
-        status.map_err(self.told("status"))
+        self.shared.look(name).await.map_err(self.told("status"))
     }
     async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
-        let page = self.link().again(|conn| async move { list(&self.shared, &conn, prefix, page).await }).await;
-        page.map_err(self.told("list"))
+        list(&self.shared, prefix, page).await.map_err(self.told("list"))
     }
     async fn observe(&self, name: &Name, seen: Option<Token>) -> Result<Status> {
         let (reply, rx) = oneshot::channel();
@@ -410,7 +409,7 @@ impl Engine for RedisEngine {
             asked.fetch_add(1, Relaxed);
             self.link().run(&conn, &FORCE, key, &[token.as_bytes()]).await
         };
-        match self.link().again(ask).await {
+        match self.link().again(key, ask).await {
             Ok(Reply::Done { .. }) => Ok(Released::Released),
             // The first one may have done it.
             Ok(Reply::Unknown { .. }) if asked.load(Relaxed) > 1 => {
@@ -426,11 +425,12 @@ impl Engine for RedisEngine {
         let (before, after) = (&*from.to_string(), &*to.to_string());
         let ask = |conn: Conn| {
             let link = self.link();
-            let ends = link.time.end(BootClock.now(), link.patience()).map_or(0, |(ends, _)| ends).to_string();
+            let ends =
+                conn.server.time.end(BootClock.now(), conn.server.patience()).map_or(0, |(ends, _)| ends).to_string();
             let kind = kind.as_bytes();
             async move { link.run(&conn, &RESIZE, key, &[before.as_bytes(), after.as_bytes(), kind, ends.as_bytes()]).await }
         };
-        match self.link().again(ask).await {
+        match self.link().again(key, ask).await {
             Ok(Reply::Past) => {
                 let error = Error::new(ErrorKind::Unreachable, "resize", "the command took too long to arrive");
                 Err(error.with("redis", &self.info.endpoint).hint("try again"))

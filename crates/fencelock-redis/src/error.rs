@@ -12,12 +12,21 @@ pub(crate) enum Fault {
     Connect(RedisError),
     /// No connection came about while somebody waited for it.
     Unreached,
+    /// The sentinels name none, or one that is none.
+    NoPrimary,
     /// Sent, and nobody knows what became of it.
     Unanswered,
     /// The server said no, or the connection broke.
     Redis(RedisError),
     /// An answer that no script of ours gives.
     Answer,
+}
+/// The key lies on another server.
+pub(crate) struct Redirect {
+    pub(crate) slot: u16,
+    pub(crate) address: String,
+    /// It is on its way there: this time only.
+    pub(crate) asks: bool,
 }
 impl From<RedisError> for Fault {
     fn from(e: RedisError) -> Self {
@@ -37,13 +46,27 @@ impl Fault {
                     || e.is_connection_dropped()
                     || Said::from(e).is("READONLY")
             }
-            Self::Answer | Self::Closed | Self::Connect(_) | Self::Unreached => false,
+            Self::Answer | Self::Closed | Self::Connect(_) | Self::Unreached | Self::NoPrimary => false,
         }
     }
     /// The server is there and will do it when it is ready: as good as no connection yet (SAFETY E8).
     pub(crate) fn is_soon_over(&self) -> bool {
-        const WORDS: [&str; 5] = ["LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "NOREPLICAS"];
+        const WORDS: [&str; 6] = ["LOADING", "BUSY", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN", "NOREPLICAS"];
         matches!(self, Self::Redis(e) if WORDS.iter().any(|word| Said::from(e).is(word)))
+    }
+    /// A server of a cluster says that another one has the key.
+    pub(crate) fn redirect(&self) -> Option<Redirect> {
+        let Self::Redis(e) = self else { return None };
+        let (address, slot) = e.redirect_node()?;
+        Some(Redirect { slot, address: address.to_owned(), asks: e.code() == Some("ASK") })
+    }
+    /// Nobody has the slot now, or it does not know who.
+    pub(crate) fn is_cluster_down(&self) -> bool {
+        matches!(self, Self::Redis(e) if Said::from(e).is("CLUSTERDOWN"))
+    }
+    /// The access list does not allow it.
+    pub(crate) fn is_no_right(&self) -> bool {
+        matches!(self, Self::Redis(e) | Self::Connect(e) if Said::from(e).is("NOPERM"))
     }
     /// The scripts are not there any more.
     pub(crate) fn is_no_script(&self) -> bool {
@@ -55,6 +78,8 @@ impl Fault {
             Self::Closed => Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again"),
             Self::Unreached => new(ErrorKind::Unreachable, "no connection within the time that there was")
                 .hint("look whether the server runs and answers"),
+            Self::NoPrimary => new(ErrorKind::Unreachable, "no server is the primary now")
+                .hint("look at the sentinels: they choose another one when they agree"),
             Self::Unanswered => new(ErrorKind::Ambiguous, "no answer in time"),
             Self::Answer => new(ErrorKind::Protocol, "the server answered what no script of this version answers")
                 .hint("look whether a proxy or another program stands in between"),
@@ -106,12 +131,16 @@ fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Optio
             new(ErrorKind::InvalidConfig, "the server has no database of this number")
                 .hint("give a smaller one in the URL, or raise `databases` in the server's configuration")
         }
+        () if words.contains("no such master") => {
+            new(ErrorKind::InvalidConfig, "the sentinels know no servers of this name")
+                .hint("write redis+sentinel://HOST/NAME with the name of their `sentinel monitor` line")
+        }
         () if words.contains("32 bits") => {
             new(ErrorKind::Unsupported, "the server is one of 32 bits, which cuts times and tokens")
                 .hint("give one that is built for 64 bits")
         }
         () if is("MOVED") || is("CROSSSLOT") => {
-            new(ErrorKind::Unsupported, "the server is a node of a cluster").hint("give a server that stands alone")
+            new(ErrorKind::Unsupported, "the server is a node of a cluster").hint("write redis+cluster://HOST:6379")
         }
         () => return None,
     })
@@ -156,6 +185,7 @@ mod tests {
         for (code, detail, kind) in [
             ("ERR", "a server of 32 bits cannot keep locks", ErrorKind::Unsupported),
             ("ERR", "DB index is out of range", ErrorKind::InvalidConfig),
+            ("ERR", "No such master with that name", ErrorKind::InvalidConfig),
             ("OOM", "command not allowed when used memory > 'maxmemory'.", ErrorKind::Unreachable),
             ("BUSY", "Redis is busy running a script.", ErrorKind::Unreachable),
             // As a server before 7 has it.

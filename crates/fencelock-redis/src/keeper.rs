@@ -1,13 +1,15 @@
 //! The engine's own background: it waits in queues, hears pushes, watches what is held, and keeps the store's identity.
 use crate::{
     error::Fault,
+    link::{Conn, follow},
     observers::{self, observe},
     shared::{Expected, Haunt, Shared},
-    turns::{Seen, Turned, listen, wait},
+    turns::{Seen, Turned, heard, listen, wait},
     watch::Watches,
     wire::{reply::text, scripts::REMEMBER},
 };
 use fencelock_core::{BootClock, Busy, Clock, HoldId, Name, Reports, Request, Token};
+use redis::PushKind;
 use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
@@ -47,14 +49,16 @@ pub(crate) async fn run(
     let mut remember = interval((retention / 3).max(Duration::from_millis(300)));
     remember.set_missed_tick_behavior(MissedTickBehavior::Delay);
     remember.reset();
+    tasks.spawn(follow(shared.link.clone()));
     loop {
         let due = watches.next(shared);
         let due = due.map(|at| BootClock.now().until(at));
         tokio::select! {
             order = inbox.recv() => match order {
                 Some(Order::Wait { request, expected, busy, next, seen, reply }) => {
-                    if shared.must_listen() {
-                        tasks.spawn(listen(shared.clone()));
+                    if let Some(anew) = shared.must_listen(&expected.place.channel) {
+                        let (shared, place) = (shared.clone(), expected.place.clone());
+                        tasks.spawn(async move { listen(&shared, &place.key, &place.channel, &anew).await });
                     }
                     tasks.spawn(wait(shared.clone(), request, expected, busy, next, seen, reply));
                 }
@@ -67,7 +71,12 @@ pub(crate) async fn run(
                 }
                 None => return std::future::pending().await,
             },
-            Some(push) = pushes.recv() => watches.told(&push, shared),
+            Some(push) = pushes.recv() => match push.kind {
+                PushKind::SMessage => heard(shared, push.data.get(1).and_then(text)),
+                // Its slot has moved.
+                PushKind::SUnsubscribe => push.data.first().and_then(text).into_iter().for_each(|c| shared.deaf(c)),
+                _ => watches.told(&push, shared),
+            },
             () = sleep(due.unwrap_or_default()), if due.is_some() => watches.look(shared, reports, &mut tasks),
             () = shared.fresh.notified() => {}
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
@@ -91,8 +100,10 @@ pub(crate) async fn sweep(shared: &Shared, key: &str, hold: HoldId, haunt: Haunt
 
 /// The store's identity goes with the last who knows it; it is put back after it was lost, as what it was (SAFETY K3).
 pub(crate) async fn remember_id(shared: &Shared, id: &str) -> Result<String, Fault> {
-    let conn = shared.link.here().await?;
-    let (key, args) = (shared.keys.id(), [id.as_bytes()]);
-    let answer = shared.link.eval(&conn, shared.link.patience(), &REMEMBER, &[&key], args.into_iter()).await?;
+    let (key, args) = (&*shared.keys.id(), [id.as_bytes()]);
+    let ask = |conn: Conn| async move {
+        shared.link.eval(&conn, conn.server.patience(), &REMEMBER, &[key], args.into_iter()).await
+    };
+    let answer = shared.link.again(key, ask).await?;
     text(&answer).map(str::to_owned).ok_or(Fault::Answer)
 }

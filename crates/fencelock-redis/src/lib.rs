@@ -16,5 +16,5 @@ mod wire;
 #[doc(hidden)]
 pub mod raw;
 
-pub use config::{Config, Tls};
+pub use config::{Config, Tls, Topology};
 pub use engine::RedisEngine;

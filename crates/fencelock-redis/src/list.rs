@@ -12,9 +12,29 @@ use crate::{
 use fencelock_core::{Listing, Name, Page, Status};
 use redis::Value;
 
-pub(crate) async fn list(shared: &Shared, conn: &Conn, prefix: &str, page: &Page) -> Result<Listing, Fault> {
-    let limit = page.limit.max(1);
-    let after = page.after.as_deref().unwrap_or("0");
+pub(crate) async fn list(shared: &Shared, prefix: &str, page: &Page) -> Result<Listing, Fault> {
+    let (limit, after) = (page.limit.max(1), page.after.as_deref().unwrap_or("0"));
+    if !shared.link.is_cluster() {
+        return shared.link.again("", |conn| async move { part(shared, &conn, prefix, limit, after).await }).await;
+    }
+    let (number, after) = after.split_once('@').unwrap_or(("0", after));
+    let (mut number, mut after) = (number.parse().unwrap_or(0), after.to_owned());
+    let servers = shared.link.everywhere().await?;
+    let mut listing = Listing::default();
+    while let Some(conn) = servers.get(number)
+        && listing.items.len() < limit
+    {
+        let part = part(shared, conn, prefix, limit - listing.items.len(), &after).await?;
+        listing.items.extend(part.items);
+        (number, after) = match part.next {
+            Some(next) => (number, next),
+            None => (number + 1, "0".to_owned()),
+        };
+    }
+    listing.next = (number < servers.len()).then(|| format!("{number}@{after}"));
+    Ok(listing)
+}
+async fn part(shared: &Shared, conn: &Conn, prefix: &str, limit: usize, after: &str) -> Result<Listing, Fault> {
     let (cursor, told) = after.split_once(' ').unwrap_or((after, ""));
     let mut cursor = cursor.to_owned();
     let mut told: Vec<String> = told.split(' ').filter(|key| !key.is_empty()).map(str::to_owned).collect();

@@ -24,11 +24,7 @@ pub(crate) async fn observe(shared: Arc<Shared>, name: Name, seen: Option<Token>
         tokio::pin!(change);
         // From here on no change is missed: the look that follows makes the server tell of the next one.
         change.as_mut().enable();
-        let status = match shared.link.here().await {
-            Ok(conn) => shared.status(&conn, &name).await,
-            Err(fault) => Err(fault),
-        };
-        let nap = match status {
+        let nap = match shared.glance(&name).await {
             Ok(status) => {
                 let holder = status.exclusive();
                 if holder.map(|holder| holder.token) != seen {

@@ -49,7 +49,8 @@ impl Raw {
         let config = Config::from_url(url)?;
         let link = Link::new(&config)?;
         let told = |e: RedisError| link.tell("connect", &Fault::Connect(e));
-        let mut conn = link.client().get_multiplexed_async_connection().await.map_err(told)?;
+        let server = link.at("").await.map_err(|fault| link.tell("connect", &fault))?.server.clone();
+        let mut conn = server.client.get_multiplexed_async_connection().await.map_err(told)?;
         for (_, _, text) in scripts() {
             let _: String = redis::cmd("SCRIPT").arg("LOAD").arg(text).query_async(&mut conn).await.map_err(told)?;
         }
@@ -93,7 +94,8 @@ impl RawQueue {
         let raw = Raw::connect(url).await?;
         let client = u128::from(std::process::id()) << 64;
         let channel = raw.keys.channel(client);
-        let (mut sink, pushes) = link.client().get_async_pubsub().await.map_err(told)?.split();
+        let server = link.at("").await.map_err(|fault| link.tell("connect", &fault))?.server.clone();
+        let (mut sink, pushes) = server.client.get_async_pubsub().await.map_err(told)?.split();
         sink.subscribe(&channel).await.map_err(told)?;
         Ok(Self { raw, pushes, channel, last: client })
     }

@@ -1,7 +1,6 @@
 //! Renewals: many holds in few commands.
 use crate::{
     error::Fault,
-    link::Conn,
     shared::{Shared, micros},
     wire::{reply::number, scripts::RENEW},
 };
@@ -31,47 +30,78 @@ pub(crate) enum Answered {
 }
 
 impl Shared {
-    /// All of them at once; the answers in their order.
-    pub(crate) async fn renew(&self, conn: &Conn, limit: Duration, all: &[Kept<'_>]) -> Result<Vec<Answered>, Fault> {
-        let part = |part: &[Kept<'_>], first: &str, body: &str| {
-            let mut cmd = Cmd::with_capacity(4 + 4 * part.len(), 128 + body.len() + 128 * part.len());
-            cmd.arg(first).arg(body).arg(part.len());
-            for kept in part {
-                cmd.arg(self.keys.key(kept.name));
-            }
-            cmd.arg(&*self.link.keep);
-            for kept in part {
-                cmd.write_arg_fmt(kept.hold);
-                cmd.write_arg_fmt(kept.token);
-                cmd.write_arg_fmt(micros(kept.ttl));
-            }
-            cmd
-        };
+    /// All of them at once; the answers in their order. Of a cluster's servers each answers for its own.
+    pub(crate) async fn renew(&self, limit: Duration, all: &[Kept<'_>]) -> Result<Vec<Answered>, Fault> {
+        if self.link.is_cluster() {
+            return Ok(self.renew_apart(limit, all).await);
+        }
+        let conn = self.link.at("").await?;
+        let limit = conn.server.patience().min(limit);
         let parts = |first: &str, body: &str| {
             let mut parts = Pipeline::with_capacity(all.len().div_ceil(PART));
             for chunk in all.chunks(PART) {
-                parts.add_command(part(chunk, first, body));
+                parts.add_command(self.renewal(chunk, first, body));
             }
             parts
         };
         let sent_at = BootClock.now();
-        let answers = match self.link.all(conn, limit, &parts("EVALSHA", &RENEW.sha)).await {
-            Err(fault) if fault.is_no_script() => self.link.all(conn, limit, &parts("EVAL", RENEW.text)).await?,
+        let answers = match self.link.all(&conn, limit, &parts("EVALSHA", &RENEW.sha)).await {
+            Err(fault) if fault.is_no_script() => self.link.all(&conn, limit, &parts("EVAL", RENEW.text)).await?,
             answers => answers?,
         };
         let mut each = Vec::with_capacity(all.len());
         for answer in &answers {
-            let Value::Array(fields) = answer else { return Err(Fault::Answer) };
-            let [now, Value::Array(part)] = fields.as_slice() else { return Err(Fault::Answer) };
-            if let Some(now) = number(now) {
-                self.link.time.seen(sent_at, BootClock.now(), now);
-            }
-            each.extend(part.iter().map(|answer| match number(answer) {
-                Some(1) => Answered::Extended,
-                Some(0) => Answered::Gone,
-                _ => Answered::Unknown,
-            }));
+            let (now, part) = judged(answer).ok_or(Fault::Answer)?;
+            conn.server.time.seen(sent_at, BootClock.now(), now);
+            each.extend(part);
         }
         if each.len() == all.len() { Ok(each) } else { Err(Fault::Answer) }
     }
+    /// One key for each command: two may lie apart, and a slot that moves has no place for both (TRYAGAIN).
+    async fn renew_apart(&self, limit: Duration, all: &[Kept<'_>]) -> Vec<Answered> {
+        let keys: Vec<String> = all.iter().map(|kept| self.keys.key(kept.name)).collect();
+        let cmd = |at: usize| self.renewal(all.get(at..=at).unwrap_or_default(), "EVALSHA", &RENEW.sha);
+        let mut answers = self.link.scattered(limit, &keys, cmd).await;
+        let forgotten = |answer: &Result<Value, Fault>| answer.as_ref().is_err_and(Fault::is_no_script);
+        let again: Vec<usize> = (0..all.len()).filter(|at| answers.get(*at).is_some_and(forgotten)).collect();
+        if !again.is_empty() {
+            let some: Vec<String> = again.iter().filter_map(|at| keys.get(*at).cloned()).collect();
+            let cmd = |n: usize| {
+                let at = again.get(n).copied().unwrap_or_default();
+                self.renewal(all.get(at..=at).unwrap_or_default(), "EVAL", RENEW.text)
+            };
+            for (at, answer) in again.iter().zip(self.link.scattered(limit, &some, cmd).await) {
+                if let Some(place) = answers.get_mut(*at) {
+                    *place = answer;
+                }
+            }
+        }
+        let one = |answer: &Result<Value, Fault>| judged(answer.as_ref().ok()?)?.1.first().copied();
+        answers.iter().map(|answer| one(answer).unwrap_or(Answered::Unknown)).collect()
+    }
+    fn renewal(&self, part: &[Kept<'_>], first: &str, body: &str) -> Cmd {
+        let mut cmd = Cmd::with_capacity(4 + 4 * part.len(), 128 + body.len() + 128 * part.len());
+        cmd.arg(first).arg(body).arg(part.len());
+        for kept in part {
+            cmd.arg(self.keys.key(kept.name));
+        }
+        cmd.arg(&*self.link.keep);
+        for kept in part {
+            cmd.write_arg_fmt(kept.hold);
+            cmd.write_arg_fmt(kept.token);
+            cmd.write_arg_fmt(micros(kept.ttl));
+        }
+        cmd
+    }
+}
+/// The server's time, and what it says of each key.
+fn judged(answer: &Value) -> Option<(i64, Vec<Answered>)> {
+    let Value::Array(fields) = answer else { return None };
+    let [now, Value::Array(part)] = fields.as_slice() else { return None };
+    let one = |answer: &Value| match number(answer) {
+        Some(1) => Answered::Extended,
+        Some(0) => Answered::Gone,
+        _ => Answered::Unknown,
+    };
+    Some((number(now)?, part.iter().map(one).collect()))
 }

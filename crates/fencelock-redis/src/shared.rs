@@ -1,5 +1,6 @@
 //! What callers and the engine's own background share: who waits for a push, and what is held.
 use crate::{
+    config::MAX_TTL,
     error::Fault,
     link::{Conn, Link, clock},
     renew::Kept,
@@ -35,8 +36,7 @@ const LATE_PUSH: Duration = Duration::from_secs(10);
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) link: Arc<Link>,
-    /// Where this client hears that its turn has come.
-    pub(crate) channel: String,
+    client: u128,
     /// The server tells of changes of keys.
     pub(crate) pushed: bool,
     /// Host and process, and a blank.
@@ -44,24 +44,25 @@ pub(crate) struct Shared {
     waits: Mutex<Waits>,
     held: Mutex<Holds>,
     observed: Mutex<HashMap<String, Arc<Notify>>>,
-    /// A push did not come that should have: the subscription is made anew.
-    pub(crate) deaf: Notify,
     /// `run` has something to do earlier than it thought.
     pub(crate) fresh: Notify,
 }
 #[derive(Debug, Default)]
 struct Waits {
     places: HashMap<HoldId, Arc<Place>>,
-    /// Somebody listens on the channel, or is about to.
-    listening: bool,
+    /// Channels on which somebody listens, or is about to; how he is told to make the subscription anew.
+    listening: HashMap<Arc<str>, Arc<Notify>>,
     /// The server does not let us: those who wait are told so.
     denied: Option<Fault>,
     /// Granted, and the push for it may still come: until when it is waited for.
     granted: VecDeque<(Moment, HoldId)>,
 }
 /// One attempt that may be in a queue.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Place {
+    pub(crate) key: Arc<str>,
+    /// Where it hears that its turn has come.
+    pub(crate) channel: Arc<str>,
     pub(crate) wake: Notify,
     pub(crate) pushed: AtomicBool,
 }
@@ -125,10 +126,12 @@ impl Shared {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
-        let channel = keys.channel(client);
         let (waits, held, observed) = Default::default();
-        let (deaf, fresh) = (Notify::new(), Notify::new());
-        Self { keys, link, channel, pushed, here: format!("{host} {pid} "), waits, held, observed, deaf, fresh }
+        Self { keys, link, client, pushed, here: format!("{host} {pid} "), waits, held, observed, fresh: Notify::new() }
+    }
+    /// Where this client hears of this lock: all of one server on one channel; in a cluster on one that lies with the key (SAFETY H1).
+    pub(crate) fn channel(&self, key: &str) -> String {
+        if self.link.is_cluster() { self.keys.sharded(key, self.client) } else { self.keys.channel(self.client) }
     }
     /// What its record says of a holder.
     pub(crate) fn identity(&self, note: &str) -> String {
@@ -137,44 +140,59 @@ impl Shared {
 
     /// A push for this attempt is not given back from here on. *Invariant:* before its first command is sent, for the push may
     /// overtake the answer.
-    pub(crate) fn expect(self: &Arc<Self>, hold: HoldId) -> Expected {
-        let place = Arc::<Place>::default();
+    pub(crate) fn expect(self: &Arc<Self>, hold: HoldId, key: &str) -> Expected {
+        let (wake, pushed) = Default::default();
+        let place = Arc::new(Place { key: key.into(), channel: self.channel(key).into(), wake, pushed });
         lock(&self.waits).places.insert(hold, place.clone());
         Expected { shared: self.clone(), hold, place }
     }
-    /// Somebody has to listen, and this caller is the one.
-    pub(crate) fn must_listen(&self) -> bool {
+    /// Somebody has to listen, and this caller is the one. It is told when the subscription is to be made anew.
+    pub(crate) fn must_listen(&self, channel: &Arc<str>) -> Option<Arc<Notify>> {
         let mut waits = lock(&self.waits);
-        if !waits.listening {
-            waits.denied = None;
+        if waits.listening.contains_key(channel) {
+            return None;
         }
-        !std::mem::replace(&mut waits.listening, true)
+        waits.denied = None;
+        let anew = Arc::<Notify>::default();
+        waits.listening.insert(channel.clone(), anew.clone());
+        Some(anew)
+    }
+    /// A push did not come that should have.
+    pub(crate) fn deaf(&self, channel: &str) {
+        if let Some(anew) = lock(&self.waits).listening.get(channel) {
+            anew.notify_one();
+        }
+    }
+    /// A connection broke on which some may have listened.
+    pub(crate) fn all_deaf(&self) {
+        lock(&self.waits).listening.values().for_each(|anew| anew.notify_one());
     }
     /// We may not listen. Waiting without it would be a secret to those who wonder why it takes so long.
     pub(crate) fn deny(&self, fault: Fault) {
         let mut waits = lock(&self.waits);
-        (waits.listening, waits.denied) = (false, Some(fault));
-        drop(waits);
-        self.wake_all();
+        waits.listening.clear();
+        waits.denied = Some(fault);
+        waits.places.values().for_each(|place| place.wake.notify_one());
     }
     pub(crate) fn denied(&self) -> Option<Fault> {
         lock(&self.waits).denied.clone()
     }
     /// Nobody waits: the listener may go. Whoever waits next starts another one.
-    pub(crate) fn may_rest(&self) -> bool {
+    pub(crate) fn may_rest(&self, channel: &str) -> bool {
         let mut waits = lock(&self.waits);
-        if waits.places.is_empty() {
-            waits.listening = false;
+        if !waits.places.values().any(|place| &*place.channel == channel) {
+            waits.listening.remove(channel);
         }
-        !waits.listening
+        !waits.listening.contains_key(channel)
     }
-    /// The listener is gone, whatever the reason.
+    /// The listeners are gone, whatever the reason.
     pub(crate) fn nobody_listens(&self) {
-        lock(&self.waits).listening = false;
+        lock(&self.waits).listening.clear();
     }
     /// What was told while nobody listened was told to nobody (SAFETY H1).
-    pub(crate) fn wake_all(&self) {
-        lock(&self.waits).places.values().for_each(|place| place.wake.notify_one());
+    pub(crate) fn wake(&self, channel: &str) {
+        let waits = lock(&self.waits);
+        waits.places.values().filter(|place| &*place.channel == channel).for_each(|place| place.wake.notify_one());
     }
     /// Another answer told of a grant before the push did. *Invariant:* called before the attempt is not expected any more. Given back
     /// it would take the record from a release that is on its way, which would be told that nothing was held.
@@ -295,26 +313,38 @@ impl Shared {
 
     /// A queued attempt's sign of life, and the confirm of a hand-over.
     pub(crate) async fn refresh(&self, request: &Request, seen: Seen) -> Result<(Reply, Moment), Fault> {
-        let conn = self.link.here().await?;
-        let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
-        let sent_at = BootClock.now();
-        let key = self.keys.key(request.name());
-        let (end, rest) = (seen.end.to_string(), micros(seen.rest()).to_string());
-        let args = [hold.as_bytes(), ttl.as_bytes(), end.as_bytes(), rest.as_bytes()];
-        let answer = self.link.run(&conn, &REFRESH, &key, &args).await?;
-        Ok((answer, sent_at))
+        let key = &*self.keys.key(request.name());
+        let (hold, ttl) = (&*request.hold().to_string(), &*micros(request.ttl()).to_string());
+        let ask = |conn: Conn| async move {
+            let sent_at = BootClock.now();
+            let (end, rest) = (seen.end.to_string(), micros(seen.rest()).to_string());
+            let args = [hold, ttl, &end, &rest].map(str::as_bytes);
+            Ok((self.link.run(&conn, &REFRESH, key, &args).await?, sent_at))
+        };
+        self.link.turned(self.link.at(key).await?, ask).await
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, key: &str, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
-        let conn = self.link.here().await?;
-        let token = token.map_or_else(String::new, |token| token.to_string());
-        let (hold, limit) = (hold.to_string(), self.link.patience().min(LEAVE));
-        self.link.run_within(&conn, limit, &RELEASE, key, &[hold.as_bytes(), token.as_bytes()]).await
+        let (hold, token) = (&*hold.to_string(), &*token.map_or_else(String::new, |token| token.to_string()));
+        let ask = |conn: Conn| async move {
+            let limit = conn.server.patience().min(LEAVE);
+            self.link.run_within(&conn, limit, &RELEASE, key, &[hold.as_bytes(), token.as_bytes()]).await
+        };
+        self.link.turned(self.link.at(key).await?, ask).await
     }
     /// One lock, as it is now. It makes no record.
-    pub(crate) async fn status(&self, conn: &Conn, name: &Name) -> Result<Status, Fault> {
+    pub(crate) async fn look(&self, name: &Name) -> Result<Status, Fault> {
+        let key = &*self.keys.key(name);
+        self.link.again(key, |conn| async move { self.status(&conn, name, key).await }).await
+    }
+    /// The same, of a server that is there now.
+    pub(crate) async fn glance(&self, name: &Name) -> Result<Status, Fault> {
+        let key = &*self.keys.key(name);
+        self.link.turned(self.link.at(key).await?, |conn| async move { self.status(&conn, name, key).await }).await
+    }
+    async fn status(&self, conn: &Conn, name: &Name, key: &str) -> Result<Status, Fault> {
         let mut all = redis::pipe();
-        all.cmd("HGETALL").arg(self.keys.key(name)).cmd("TIME");
+        all.cmd("HGETALL").arg(key).cmd("TIME");
         let answers = self.link.commands(conn, &all).await?;
         let [fields, time] = answers.as_slice() else { return Err(Fault::Answer) };
         if let Value::ServerError(e) = fields {
@@ -322,18 +352,15 @@ impl Shared {
         }
         status(name, fields, clock(time).ok_or(Fault::Answer)?).ok_or(Fault::Answer)
     }
-    /// Which of these are not written any more, or not as ours. It ends with a read of each key, so a connection that tracks keys
-    /// goes on to hear of them. A record that somebody lets end too early is put right (SAFETY H3).
-    pub(crate) async fn missing(&self, holds: &[(HoldId, Own)]) -> Result<Vec<HoldId>, Fault> {
-        let conn = self.link.here().await?;
-        let (mut ends, mut all) = (redis::pipe(), redis::pipe());
-        for (hold, own) in holds {
-            let key = self.keys.key(&own.name);
-            ends.cmd("PTTL").arg(&key);
-            all.cmd("HMGET").arg(key).arg("o").arg(format!("h{hold}"));
-        }
-        let ends = self.link.commands(&conn, &ends).await?;
-        let early = |end: &Value| number(end).is_some_and(|ms| (0..self.link.least_kept()).contains(&ms));
+    /// Which of these are not written any more, or not as ours; and those of which nothing is known. It ends with a read of each key,
+    /// so a connection that tracks keys goes on to hear of them. A record that somebody lets end too early is put right (SAFETY H3).
+    pub(crate) async fn missing(&self, holds: &[(HoldId, Own)]) -> (Vec<HoldId>, Vec<(HoldId, Own)>) {
+        let keys: Vec<String> = holds.iter().map(|(_, own)| self.keys.key(&own.name)).collect();
+        let key = |at: usize| keys.get(at).map_or("", String::as_str);
+        let ends = self.link.scattered(MAX_TTL, &keys, |at| redis::cmd("PTTL").arg(key(at)).to_owned()).await;
+        let early = |end: &Result<Value, Fault>| {
+            end.as_ref().is_ok_and(|end| number(end).is_some_and(|ms| (0..self.link.least_kept()).contains(&ms)))
+        };
         let early = holds.iter().zip(&ends).filter(|(_, end)| early(end)).map(|((hold, own), _)| Kept {
             name: &own.name,
             hold: *hold,
@@ -341,30 +368,31 @@ impl Shared {
             ttl: Duration::ZERO,
         });
         let early: Vec<_> = early.collect();
-        if !early.is_empty()
-            && let Err(fault) = self.renew(&conn, self.link.patience(), &early).await
-            && fault.ends_connection()
-        {
-            return Err(fault);
+        if !early.is_empty() {
+            // Where it fails the reads fail, too.
+            drop(self.renew(MAX_TTL, &early).await);
         }
-        let answers = self.link.commands(&conn, &all).await?;
-        // A key of another type is not ours any more. Any other refusal says nothing of the hold.
-        let refused = |answer: &Value| matches!(answer, Value::ServerError(e) if e.code() != "WRONGTYPE");
-        if let Some(Value::ServerError(e)) = answers.iter().find(|answer| refused(answer)) {
-            return Err(Fault::Redis(e.clone().into()));
-        }
+        let read = |at: usize| {
+            let hold = holds.get(at).map_or_else(String::new, |(hold, _)| format!("h{hold}"));
+            redis::cmd("HMGET").arg(key(at)).arg("o").arg(hold).to_owned()
+        };
+        let answers = self.link.scattered(MAX_TTL, &keys, read).await;
         let is_ours = |field: &Value, hold: HoldId, own: &Own| {
             text(field).and_then(Held::parse).is_some_and(|held| {
                 held.hold.parse().is_ok_and(|known: HoldId| known == hold) && held.token.parse() == Ok(own.token.get())
             })
         };
-        let is_there = |answer: &Value, hold: HoldId, own: &Own| match answer {
-            Value::Array(fields) => fields.iter().any(|field| is_ours(field, hold, own)),
-            Value::ServerError(_) => false,
-            _ => true,
-        };
-        let missing = holds.iter().zip(&answers).filter(|((hold, own), answer)| !is_there(answer, *hold, own));
-        Ok(missing.map(|((hold, _), _)| *hold).collect())
+        let (mut missing, mut unknown) = (Vec::new(), Vec::new());
+        for ((hold, own), answer) in holds.iter().zip(&answers) {
+            match answer {
+                Ok(Value::Array(fields)) if fields.iter().any(|field| is_ours(field, *hold, own)) => {}
+                Ok(Value::Array(_)) => missing.push(*hold),
+                // A key of another type is not ours any more. Any other refusal says nothing of the hold.
+                Err(Fault::Redis(e)) if e.code() == Some("WRONGTYPE") => missing.push(*hold),
+                Ok(_) | Err(_) => unknown.push((*hold, own.clone())),
+            }
+        }
+        (missing, unknown)
     }
 }
 /// As the scripts count.
@@ -382,20 +410,21 @@ mod tests {
     async fn a_push_is_given_back_by_nobody_but_who_gave_up() {
         let config = Config::new("h", 1);
         let shared = Arc::new(Shared::new(Keys::new(""), Link::new(&config).unwrap(), 7, true));
+        let expect = |hold| shared.expect(hold, "fl:a b");
         let hold = |n: u8| HoldId::from_bytes([n; 16]);
         let push = |n: u8| shared.heard(&format!("{} fl:a b", hold(n)));
-        let waits = shared.expect(hold(1));
+        let waits = expect(hold(1));
         assert_eq!(push(1), None);
         assert!(waits.place.pushed.load(Relaxed));
         drop(waits);
         assert_eq!(push(1), Some((hold(1), "fl:a b".to_owned())));
         // Its sign of life found it granted, and it was released before the push came.
-        let waits = shared.expect(hold(2));
+        let waits = expect(hold(2));
         shared.granted_before_its_push(hold(2));
         drop(waits);
         assert_eq!(push(2), None);
         // Expected anew before the one before has ended.
-        let (old, new) = (shared.expect(hold(3)), shared.expect(hold(3)));
+        let (old, new) = (expect(hold(3)), expect(hold(3)));
         drop(old);
         assert_eq!(push(3), None);
         drop(new);

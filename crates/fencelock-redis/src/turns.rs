@@ -6,13 +6,18 @@ use crate::{
     wire::reply::Reply,
 };
 use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, Moment, Request, Token};
-use futures_util::StreamExt;
+use futures_util::{
+    StreamExt,
+    stream::{self, BoxStream},
+};
+use redis::Msg;
 use std::{
+    pin::pin,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 use tokio::{
-    sync::oneshot,
+    sync::{Notify, oneshot},
     time::{Instant, interval, sleep, timeout},
 };
 
@@ -91,7 +96,7 @@ pub(crate) async fn wait(
                 if !place.pushed.load(Relaxed) {
                     shared.granted_before_its_push(request.hold());
                     if ago > LATE {
-                        shared.deaf.notify_one();
+                        shared.deaf(&place.channel);
                     }
                 }
                 break Turned::Granted(shared.granted(&request, token, sent_at, now));
@@ -123,51 +128,69 @@ pub(crate) fn nap(ahead: Option<u32>, left: Duration, ttl: Duration) -> Duration
     (left + APART * ahead.unwrap_or(0) + Duration::from_millis(2)).min(beat)
 }
 
-/// Listens on this client's channel while anybody waits. What it was not told is looked for by each waiter, at the latest with
+/// What a push says. One for an attempt that nobody has any more is given back (SAFETY G2).
+pub(crate) fn heard(shared: &Arc<Shared>, message: Option<&str>) {
+    if let Some((hold, key)) = message.and_then(|message| shared.heard(message)) {
+        let shared = shared.clone();
+        tokio::spawn(async move { shared.leave(&key, hold, None).await.map(drop) });
+    }
+}
+/// Listens on this channel while anybody waits. What it was not told is looked for by each waiter, at the latest with
 /// its next sign of life.
-pub(crate) async fn listen(shared: Arc<Shared>) {
+pub(crate) async fn listen(shared: &Arc<Shared>, key: &str, channel: &str, anew: &Notify) {
     let mut pause = Duration::from_millis(10);
     loop {
-        let stream = timeout(CONNECT_TIMEOUT, subscribe(&shared)).await;
-        if let Ok(Err(e)) = &stream
-            && shared.link.tell("lock", &Fault::Redis(e.clone())).kind() == ErrorKind::PermissionDenied
+        let mut moved = pin!(shared.link.moved.notified());
+        moved.as_mut().enable();
+        let stream = timeout(CONNECT_TIMEOUT, subscribe(shared, key, channel)).await;
+        if let Ok(Err(fault)) = &stream
+            && shared.link.tell("lock", fault).kind() == ErrorKind::PermissionDenied
         {
-            return shared.deny(Fault::Redis(e.clone()));
+            return shared.deny(fault.clone());
         }
         if let Ok(Ok(mut messages)) = stream {
-            shared.wake_all();
+            shared.wake(channel);
             let (since, mut rest) = (Instant::now(), interval(REST));
             rest.reset();
             loop {
                 tokio::select! {
                     message = messages.next() => match message {
-                        Some(message) => {
-                            if let Ok(text) = message.get_payload::<String>()
-                                && let Some((hold, key)) = shared.heard(&text)
-                            {
-                                let shared = shared.clone();
-                                tokio::spawn(async move { shared.leave(&key, hold, None).await.map(drop) });
-                            }
-                        }
+                        Some(message) => heard(shared, message.get_payload::<String>().ok().as_deref()),
                         None => break,
                     },
-                    () = shared.deaf.notified() => break,
-                    _ = rest.tick() => if shared.may_rest() { return },
+                    () = anew.notified() => break,
+                    // The one before may be silent without being gone.
+                    () = &mut moved => break,
+                    _ = rest.tick() => if shared.may_rest(channel) { return unsubscribe(shared, key, channel).await },
                 }
             }
             if since.elapsed() > Duration::from_secs(1) {
                 pause = Duration::from_millis(10);
             }
         }
-        if shared.may_rest() {
-            return;
+        if shared.may_rest(channel) {
+            return unsubscribe(shared, key, channel).await;
         }
         sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
         pause = (pause * 2).min(Duration::from_secs(1));
     }
 }
-async fn subscribe(shared: &Shared) -> redis::RedisResult<redis::aio::PubSubStream> {
-    let (mut sink, stream) = shared.link.client().get_async_pubsub().await?.split();
-    sink.subscribe(&shared.channel).await?;
-    Ok(stream)
+/// In a cluster messages come by the connection that `run` has to the key's server, and nothing by this stream.
+async fn subscribe(shared: &Shared, key: &str, channel: &str) -> Result<BoxStream<'static, Msg>, Fault> {
+    if shared.link.is_cluster() {
+        shared.link.again(key, |conn| async move { shared.link.hear(&conn, "SSUBSCRIBE", channel).await }).await?;
+        return Ok(stream::pending().boxed());
+    }
+    let server = shared.link.at(key).await?.server.clone();
+    let (mut sink, stream) = server.client.get_async_pubsub().await?.split();
+    sink.subscribe(channel).await?;
+    Ok(stream.boxed())
+}
+async fn unsubscribe(shared: &Shared, key: &str, channel: &str) {
+    if shared.link.is_cluster()
+        && let Ok(conn) = shared.link.at(key).await
+    {
+        // Where it fails the subscription goes with its connection; what it hears is for nobody.
+        drop(shared.link.hear(&conn, "SUNSUBSCRIBE", channel).await);
+    }
 }

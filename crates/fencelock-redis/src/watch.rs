@@ -101,6 +101,9 @@ impl Watches {
             },
             PushKind::Disconnection => {
                 shared.changed(None);
+                if shared.link.is_cluster() {
+                    shared.all_deaf();
+                }
                 // Nobody tells now. Where connections break as soon as they are made, not all the time.
                 let now = BootClock.now();
                 let again = self.broke.is_some_and(|broke| broke.until(now) < CALM);
@@ -128,11 +131,11 @@ impl Watches {
     }
 }
 async fn look(shared: &Shared, reports: &Reports, due: &[(HoldId, Own)]) {
-    let missing = match shared.missing(due).await {
-        Ok(missing) => missing,
+    let (missing, unknown) = shared.missing(due).await;
+    if !unknown.is_empty() {
         // A server that loads its data, a right that was taken away, no connection: nobody tells of them until they are read again.
-        Err(_) => return shared.unsettle(due),
-    };
+        shared.unsettle(&unknown);
+    }
     let mut haunted = Vec::new();
     for hold in missing {
         // It may have been given back meanwhile.

@@ -72,7 +72,7 @@ pub mod redis {
     #[cfg(feature = "bench")]
     #[doc(hidden)]
     pub use fencelock_redis::raw;
-    pub use fencelock_redis::{Config, RedisEngine, Tls};
+    pub use fencelock_redis::{Config, RedisEngine, Tls, Topology};
 }
 
 /// ZooKeeper.
@@ -84,24 +84,28 @@ pub mod zookeeper {
     pub use fencelock_zookeeper::{Config, Dialect, Tls, ZooKeeperEngine};
 }
 
-/// The schemes that this version knows, and those of this build.
-const KNOWN: [(&str, bool); 12] = [
-    ("sqlite", cfg!(feature = "sqlite")),
-    ("redis", cfg!(feature = "redis")),
-    ("rediss", cfg!(feature = "redis")),
-    ("etcd", cfg!(feature = "etcd")),
-    ("etcds", cfg!(feature = "etcd")),
-    ("zookeeper", cfg!(feature = "zookeeper")),
-    ("zookeepers", cfg!(feature = "zookeeper")),
-    ("postgres", cfg!(feature = "postgres")),
-    ("postgresql", cfg!(feature = "postgres")),
-    ("mysql", cfg!(feature = "mysql")),
-    ("mariadb", cfg!(feature = "mysql")),
-    ("memory", true),
+/// The schemes that this version knows, the feature that each needs, and whether this build has it.
+const KNOWN: [(&str, &str, bool); 16] = [
+    ("sqlite", "sqlite", cfg!(feature = "sqlite")),
+    ("redis", "redis", cfg!(feature = "redis")),
+    ("rediss", "redis", cfg!(feature = "redis")),
+    ("redis+sentinel", "redis", cfg!(feature = "redis")),
+    ("rediss+sentinel", "redis", cfg!(feature = "redis")),
+    ("redis+cluster", "redis", cfg!(feature = "redis")),
+    ("rediss+cluster", "redis", cfg!(feature = "redis")),
+    ("etcd", "etcd", cfg!(feature = "etcd")),
+    ("etcds", "etcd", cfg!(feature = "etcd")),
+    ("zookeeper", "zookeeper", cfg!(feature = "zookeeper")),
+    ("zookeepers", "zookeeper", cfg!(feature = "zookeeper")),
+    ("postgres", "postgres", cfg!(feature = "postgres")),
+    ("postgresql", "postgres", cfg!(feature = "postgres")),
+    ("mysql", "mysql", cfg!(feature = "mysql")),
+    ("mariadb", "mysql", cfg!(feature = "mysql")),
+    ("memory", "memory", true),
 ];
 
 /// Connects to the engine of a URL: `sqlite:` (the user's default database), `sqlite:/path/locks.db`, `redis://host:6379`,
-/// `etcd://h1:2379,h2:2379`, `zookeeper://h1:2181,h2:2181/chroot`, `postgres://user@h1,h2/database`,
+/// `redis+sentinel://h1:26379,h2:26379/mymaster`, `redis+cluster://h1:6379,h2:6379`, `etcd://h1:2379,h2:2379`, `zookeeper://h1:2181,h2:2181/chroot`, `postgres://user@h1,h2/database`,
 /// `mysql://user@h1,h2/database` (also `mariadb:`), `memory:`.
 ///
 /// # Errors
@@ -130,7 +134,9 @@ pub async fn connect(url: &str) -> Result<Client> {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => fencelock_postgres::connect(fencelock_postgres::Config::from_url(url)?).await?,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" => Arc::new(fencelock_redis::RedisEngine::from_url(url).await?),
+        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => {
+            Arc::new(fencelock_redis::RedisEngine::from_url(url).await?)
+        }
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Arc::new(fencelock_etcd::EtcdEngine::from_url(url).await?),
         #[cfg(feature = "zookeeper")]
@@ -154,20 +160,17 @@ pub fn admin(url: &str) -> Result<Option<Box<dyn Admin>>> {
         "mysql" | "mariadb" => Ok(Some(Box::new(fencelock_mysql::Config::from_url(url)?))),
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => Ok(Some(Box::new(fencelock_postgres::Config::from_url(url)?))),
-        known if KNOWN.contains(&(known, true)) => Ok(None),
+        known if KNOWN.iter().any(|(scheme, _, built)| *scheme == known && *built) => Ok(None),
         other => Err(unknown(other)),
     }
 }
 fn unknown(scheme: &str) -> Error {
-    if let Some((known, _)) = KNOWN.iter().find(|(known, _)| *known == scheme) {
-        let one = known.strip_suffix("ql").or_else(|| known.strip_suffix('s'));
-        let feature = one.filter(|one| matches!(*one, "etcd" | "postgres" | "redis" | "zookeeper")).unwrap_or(known);
-        let feature = if *known == "mariadb" { "mysql" } else { feature };
+    if let Some((known, feature, _)) = KNOWN.iter().find(|(known, ..)| *known == scheme) {
         let missing = Error::new(ErrorKind::Unsupported, "connect", format!("this build has no {known}: engine"));
         return missing.hint(format!("add the feature {feature:?} of the crate fencelock"));
     }
-    let here: Vec<&str> = KNOWN.iter().filter(|(_, built)| *built).map(|(known, _)| *known).collect();
-    let all: Vec<&str> = KNOWN.iter().map(|(known, _)| *known).collect();
+    let here: Vec<&str> = KNOWN.iter().filter(|(.., built)| *built).map(|(known, ..)| *known).collect();
+    let all: Vec<&str> = KNOWN.iter().map(|(known, ..)| *known).collect();
     let here = format!("known here: {}:", here.join(":, "));
     let way_out = match url::nearest(scheme, &all) {
         Some(meant) => format!("did you mean {meant}:? {here}"),

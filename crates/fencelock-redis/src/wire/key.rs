@@ -56,6 +56,10 @@ impl Keys {
     pub(crate) fn channel(&self, client: u128) -> String {
         format!("{}%{client:032x}", self.0)
     }
+    /// The same in a cluster, where each lock has one: it lies where the key does.
+    pub(crate) fn sharded(&self, key: &str, client: u128) -> String {
+        format!("{{{key}}}%{client:032x}")
+    }
     /// The keys of all names that begin so.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         let mut escaped = self.0.clone();

@@ -107,12 +107,16 @@ local function give(hold,claim,take,ttl,lease,floor,i)
   stay(ttl)
   return token
 end
+-- In a cluster a channel lies with the key: only who listens at this server hears it.
+local function tell(channel,hold)
+  return redis.pcall(string.sub(channel,1,1)=='{' and 'SPUBLISH' or 'PUBLISH',channel,hold..' '..K)
+end
 -- Whether a waiter hears that its turn has come. Who listens to a pattern hears of everybody's and waits for none, so they do not
 -- count (SAFETY H1); without the right to ask that they do.
 local function hears(channel,hold)
-  local there=redis.pcall('PUBSUB','NUMSUB',channel)
+  local there=redis.pcall('PUBSUB',string.sub(channel,1,1)=='{' and 'SHARDNUMSUB' or 'NUMSUB',channel)
   -- Who may not publish hands over to nobody, and what it gives back is free all the same.
-  local heard=there[2]~=0 and redis.pcall('PUBLISH',channel,hold..' '..K)
+  local heard=there[2]~=0 and tell(channel,hold)
   return type(heard)=='number' and heard>0
 end
 -- Whether the first of all, which does not hear, has been passed for longer than a dead one counts as living, and was seen lately:

@@ -17,7 +17,7 @@ for at=s.b,s.t-1 do
     local hold,take,channel=string.match(w,'^(%S+) %S (%d+) %d+ %d+ %d+ (%S+) ')
     if tonumber(take)>to then
       leave(at,hold)
-      redis.pcall('PUBLISH',channel,hold..' '..K)
+      tell(channel,hold)
     end
   end
 end

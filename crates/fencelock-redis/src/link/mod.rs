@@ -1,0 +1,591 @@
+//! Connections: one for each runtime that sends commands, made when it is needed and made again when it broke.
+//!
+//! *Invariant (SAFETY E5):* a connection is driven by a task of the runtime that opened it, so one whose runtime is gone is never
+//! waited for by another one's tasks. Every command has a limit of ours; one that is over it gives its connection up.
+mod cluster;
+mod sentinel;
+mod server;
+
+use crate::{
+    config::{Config, Topology},
+    error::{Fault, Redirect},
+    wire::{
+        reply::{Reply, number, reply, text},
+        scripts::Script,
+    },
+};
+use cluster::{Cluster, slot};
+use fencelock_core::{BootClock, Clock, Connection, Connections, Error, NoConnection, Result, soon, within};
+use futures_util::future::join_all;
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use sentinel::Sentinels;
+pub(crate) use sentinel::follow;
+use server::{Login, Server};
+#[cfg(feature = "bench")]
+use std::sync::atomic::AtomicU64;
+use std::{
+    collections::HashMap,
+    future::pending,
+    ops::Deref,
+    pin::pin,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+use tokio::{
+    runtime::{Handle, Id},
+    sync::{Notify, mpsc::UnboundedSender},
+    time::timeout,
+};
+
+/// For so long a connection is tried (SAFETY E8).
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// And one to the server that sentinels name: while it does not answer they may choose another one.
+const PRIMARY_TIMEOUT: Duration = Duration::from_secs(2);
+/// A key is followed so often, from one server to the next.
+pub(crate) const TURNS: usize = 8;
+
+/// Name or address, and port.
+pub(crate) type Address = (String, u16);
+
+pub(crate) struct Link {
+    /// For the tasks that connect.
+    me: Weak<Self>,
+    pub(crate) way: Way,
+    login: Login,
+    pub(crate) endpoint: Arc<str>,
+    resp3: bool,
+    pub(crate) keep: String,
+    least_kept: i64,
+    /// All that were met, so that what is known of a server's clock outlives its connections.
+    servers: Mutex<HashMap<Address, Arc<Server>>>,
+    /// The runtime of `run`, and where what the server tells of itself goes.
+    attending: Mutex<Option<(Id, UnboundedSender<PushInfo>)>>,
+    /// Another server is the primary.
+    pub(crate) moved: Notify,
+    closed: AtomicBool,
+    /// Commands so far.
+    #[cfg(feature = "bench")]
+    sent: AtomicU64,
+}
+/// Where commands go.
+pub(crate) enum Way {
+    /// To one server: the connections that lead to the one that it is now.
+    One(Find, Arc<Connections<Wire, Fault>>),
+    /// To whoever has the key's slot.
+    Cluster(Cluster),
+}
+pub(crate) enum Find {
+    Alone(Address),
+    Sentinels(Sentinels),
+}
+/// A connection, and where it leads.
+#[derive(Clone)]
+pub(crate) struct Wire {
+    inner: MultiplexedConnection,
+    pub(crate) server: Arc<Server>,
+    /// It is that of `run`.
+    attends: bool,
+    /// The server tells it when a key changes that it has read.
+    tracks: bool,
+}
+#[derive(Clone)]
+pub(crate) struct Conn {
+    wire: Connection<Wire>,
+    /// The key is on its way to this server: each command says that it knows.
+    asking: bool,
+}
+impl Deref for Conn {
+    type Target = Wire;
+    fn deref(&self) -> &Wire {
+        &self.wire
+    }
+}
+impl From<Connection<Wire>> for Conn {
+    fn from(wire: Connection<Wire>) -> Self {
+        Self { wire, asking: false }
+    }
+}
+
+impl Link {
+    pub(crate) fn new(config: &Config) -> Result<Arc<Self>> {
+        config.check()?;
+        let login = Login::new(config)?;
+        let way = match &config.topology {
+            Topology::Alone => {
+                Way::One(Find::Alone(config.hosts.first().cloned().unwrap_or_default()), Connections::new())
+            }
+            Topology::Sentinel { master, user, password } => {
+                let login = login.of_sentinels(user.as_deref(), password.as_deref());
+                Way::One(Find::Sentinels(Sentinels::new(config.hosts.clone(), login, master)), Connections::new())
+            }
+            Topology::Cluster => Way::Cluster(Cluster::new(config.hosts.clone())),
+        };
+        Ok(Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            way,
+            login,
+            endpoint: config.endpoint().into(),
+            resp3: config.resp3,
+            keep: config.retention.as_millis().to_string(),
+            least_kept: i64::try_from(config.retention.as_millis() / 2).unwrap_or(i64::MAX),
+            servers: Mutex::default(),
+            attending: Mutex::default(),
+            moved: Notify::new(),
+            closed: AtomicBool::new(false),
+            #[cfg(feature = "bench")]
+            sent: AtomicU64::new(0),
+        }))
+    }
+    /// No record that we wrote ends earlier than this, in ms: half of what an idle one is kept for is always left.
+    pub(crate) fn least_kept(&self) -> i64 {
+        self.least_kept
+    }
+    #[cfg(feature = "bench")]
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Relaxed)
+    }
+    fn attending(&self) -> MutexGuard<'_, Option<(Id, UnboundedSender<PushInfo>)>> {
+        self.attending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// From now on the server's own words of this runtime's connection go there. One that was open is opened anew.
+    pub(crate) fn attend(&self, pushes: UnboundedSender<PushInfo>) {
+        *self.attending() = Some((Handle::current().id(), pushes));
+        self.each(Connections::give_up_here);
+    }
+    pub(crate) fn close(&self) {
+        if let Way::Cluster(cluster) = &self.way {
+            cluster.close();
+        }
+        self.closed.store(true, Relaxed);
+        self.each(Connections::close);
+    }
+    /// All connections, whatever server they lead to.
+    fn each(&self, work: impl Fn(&Connections<Wire, Fault>)) {
+        match &self.way {
+            Way::One(_, all) => work(all),
+            Way::Cluster(_) => self.servers().values().for_each(|server| work(&server.connections)),
+        }
+    }
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.way, Way::Cluster(_))
+    }
+    /// This runtime's connection to the server that has this key.
+    pub(crate) async fn at(&self, key: &str) -> Result<Conn, Fault> {
+        let cluster = match &self.way {
+            Way::One(_, all) => {
+                let me = self.me.clone();
+                let make = move || async move { me.upgrade().ok_or(Fault::Closed)?.connect().await };
+                return all.here(CONNECT_TIMEOUT, make).await.map(Conn::from);
+            }
+            Way::Cluster(cluster) => cluster,
+        };
+        let owner = cluster.owner(self, slot(key)).await?;
+        let conn = self.to(&owner).await;
+        if conn.as_ref().is_err_and(Fault::may_pass) {
+            cluster.doubt();
+        }
+        conn
+    }
+    /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
+    pub(crate) async fn soon(&self, key: &str, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
+        soon(CONNECT_TIMEOUT, || self.at(key), Fault::may_pass, Fault::Unreached, stopped).await
+    }
+    /// What may be asked again with one effect, when the connection breaks meanwhile or leads to another server now.
+    pub(crate) async fn again<T, A>(&self, key: &str, ask: impl Fn(Conn) -> A) -> Result<T, Fault>
+    where
+        A: Future<Output = Result<T, Fault>>,
+    {
+        match self.turned(self.soon(key, pending()).await?, &ask).await {
+            Err(fault @ Fault::Redis(_)) if fault.ends_connection() => {
+                self.turned(self.soon(key, pending()).await?, &ask).await
+            }
+            answer => answer,
+        }
+    }
+    /// A command, and again wherever it is told to go. What it says of a server's clock it makes anew for each.
+    pub(crate) async fn turned<T, A>(&self, mut conn: Conn, ask: impl Fn(Conn) -> A) -> Result<T, Fault>
+    where
+        A: Future<Output = Result<T, Fault>>,
+    {
+        let mut turns = 0;
+        loop {
+            match ask(conn.clone()).await {
+                Err(fault) if fault.redirect().is_some() && turns < TURNS => {
+                    conn = self.redirected(&conn, &fault).await?;
+                    turns += 1;
+                }
+                answer => return answer,
+            }
+        }
+    }
+    /// Where a server that refused says that the key lies.
+    pub(crate) async fn redirected(&self, conn: &Conn, fault: &Fault) -> Result<Conn, Fault> {
+        let (Way::Cluster(cluster), Some(Redirect { slot, address, asks })) = (&self.way, fault.redirect()) else {
+            return Err(fault.clone());
+        };
+        let address = cluster::address_of(&address, &conn.server.address.0).ok_or(Fault::Answer)?;
+        if !asks {
+            cluster.moved(slot, address.clone());
+        }
+        let conn = self.to(&self.server_at(&address)?).await;
+        if conn.as_ref().is_err_and(Fault::may_pass) {
+            cluster.doubt();
+        }
+        conn.map(|conn| Conn { asking: asks, ..conn })
+    }
+    fn servers(&self) -> MutexGuard<'_, HashMap<Address, Arc<Server>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    fn server_at(&self, address: &Address) -> Result<Arc<Server>, Fault> {
+        let mut servers = self.servers();
+        // Under the mutex: `close` finds it, or has told us.
+        if self.closed.load(Relaxed) {
+            return Err(Fault::Closed);
+        }
+        if let Some(server) = servers.get(address) {
+            return Ok(server.clone());
+        }
+        let server = Server::new(address.clone(), &self.login)?;
+        servers.insert(address.clone(), server.clone());
+        Ok(server)
+    }
+    /// This runtime's connection to this server of a cluster.
+    pub(crate) async fn to(&self, server: &Arc<Server>) -> Result<Conn, Fault> {
+        let (me, to) = (self.me.clone(), server.clone());
+        let make = move || async move { me.upgrade().ok_or(Fault::Closed)?.open(to).await };
+        server.connections.here(PRIMARY_TIMEOUT, make).await.map(Conn::from)
+    }
+    /// All servers that have keys.
+    pub(crate) async fn everywhere(&self) -> Result<Vec<Conn>, Fault> {
+        let Way::Cluster(cluster) = &self.way else { return self.at("").await.map(|conn| vec![conn]) };
+        let mut all = Vec::new();
+        for server in cluster.owners(self).await? {
+            let conn = self.to(&server).await;
+            if conn.as_ref().is_err_and(Fault::may_pass) {
+                cluster.doubt();
+            }
+            all.push(conn?);
+        }
+        Ok(all)
+    }
+    /// Of those that one server after the other is: the one that it is now.
+    async fn connect(&self) -> Result<Wire, Fault> {
+        let sentinels = match &self.way {
+            Way::One(Find::Alone(address), _) => return self.open(self.server_at(address)?).await,
+            Way::One(Find::Sentinels(sentinels), _) => sentinels,
+            Way::Cluster(_) => return Err(Fault::NoPrimary),
+        };
+        // From here on no word of another primary is missed.
+        let mut moved = pin!(self.moved.notified());
+        moved.as_mut().enable();
+        let open = async {
+            let wire = self.open(self.server_at(&sentinels.primary().await?)?).await?;
+            match wire.send(&redis::cmd("ROLE")).await.map_err(Fault::Connect) {
+                // It has the address, and is not one any more or not yet.
+                Ok(Value::Array(role)) if role.first().and_then(text) != Some("master") => Err(Fault::NoPrimary),
+                Ok(_) => Ok(wire),
+                // Then it says so when it is written to.
+                Err(fault) if fault.is_no_right() => Ok(wire),
+                Err(fault) => Err(fault),
+            }
+        };
+        tokio::select! {
+            biased;
+            () = moved => Err(Fault::NoPrimary),
+            // A host that is gone answers nothing: meanwhile there may be another one.
+            wire = timeout(PRIMARY_TIMEOUT, open) => wire.unwrap_or(Err(Fault::NoPrimary)),
+        }
+    }
+    async fn open(&self, server: Arc<Server>) -> Result<Wire, Fault> {
+        let here = Handle::current().id();
+        let attending = self.attending().clone().filter(|(runtime, _)| *runtime == here);
+        let attends = attending.is_some();
+        let pushes = attending.filter(|_| self.resp3).map(|(_, pushes)| pushes);
+        // Limits are ours: the driver's default is half a second.
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(None)
+            .set_response_timeout(None)
+            .set_pipeline_buffer_size(1_024);
+        let config = match &pushes {
+            Some(pushes) => config.set_push_sender(pushes.clone()),
+            None => config,
+        };
+        let inner =
+            server.client.get_multiplexed_async_connection_with_config(&config).await.map_err(Fault::Connect)?;
+        let mut wire = Wire { inner, server, attends, tracks: false };
+        // Where the server's clock stands, before the first command that needs to know.
+        let sent = BootClock.now();
+        let time = wire.send(&redis::cmd("TIME")).await.map_err(Fault::Connect)?;
+        let received = BootClock.now();
+        wire.server.time.seen(sent, received, clock(&time).ok_or(Fault::Answer)?);
+        if pushes.is_some() {
+            // Without the right to it holds are looked at with each renewal; `info` has said so.
+            wire.tracks = wire.send(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP")).await.is_ok();
+        }
+        Ok(wire)
+    }
+    /// The next command opens another one. What its server would have told is not told any more.
+    fn give_up(&self, conn: &Conn) {
+        match &self.way {
+            Way::One(_, all) => all.give_up(&conn.wire),
+            Way::Cluster(cluster) => {
+                conn.server.connections.give_up(&conn.wire);
+                cluster.doubt();
+            }
+        }
+        if conn.attends {
+            self.push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+        }
+    }
+    /// Another server is the primary: nobody goes on with the one before, and whether it has what is held is asked at once.
+    fn move_on(&self) {
+        self.each(Connections::give_up_all);
+        self.moved.notify_waiters();
+        self.push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
+    }
+    /// The server does not tell a connection of its own writes, and forgets that it wanted to know: `run` is told by us.
+    fn touched(&self, conn: &Conn, key: &str) {
+        if conn.tracks {
+            let keys = Value::Array(vec![Value::BulkString(key.as_bytes().to_vec())]);
+            self.push(PushInfo { kind: PushKind::Invalidate, data: vec![keys] });
+        }
+    }
+    fn push(&self, push: PushInfo) {
+        if let Some((_, pushes)) = &*self.attending() {
+            let _ = pushes.send(push);
+        }
+    }
+
+    async fn limited<T>(
+        &self,
+        conn: &Conn,
+        limit: Duration,
+        send: impl Future<Output = redis::RedisResult<T>>,
+    ) -> Result<T, Fault> {
+        #[cfg(feature = "bench")]
+        self.sent.fetch_add(1, Relaxed);
+        let sent = BootClock.now();
+        let answer = match within(limit, send).await {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(e)) => Err(Fault::Redis(e)),
+            None => Err(Fault::Unanswered),
+        };
+        match &answer {
+            Err(fault) if fault.ends_connection() => {
+                if matches!(fault, Fault::Unanswered) {
+                    conn.server.was_silent(limit);
+                }
+                self.give_up(conn);
+            }
+            Ok(_) | Err(_) => conn.server.answered(sent, BootClock.now()),
+        }
+        if let (Way::Cluster(cluster), Err(fault)) = (&self.way, &answer)
+            && fault.is_cluster_down()
+        {
+            cluster.doubt();
+        }
+        answer
+    }
+    /// One command.
+    pub(crate) async fn command(&self, conn: &Conn, cmd: &Cmd) -> Result<Value, Fault> {
+        self.limited(conn, conn.server.patience(), conn.send(cmd)).await
+    }
+    /// Several at once; each has its own answer, also when another one failed.
+    pub(crate) async fn commands(&self, conn: &Conn, all: &Pipeline) -> Result<Vec<Value>, Fault> {
+        #[cfg(feature = "bench")]
+        self.sent.fetch_add(all.len() as u64 - 1, Relaxed);
+        self.limited(conn, conn.server.patience(), conn.send_all(all)).await
+    }
+    /// Several at once that stand or fall together.
+    pub(crate) async fn all(&self, conn: &Conn, limit: Duration, all: &Pipeline) -> Result<Vec<Value>, Fault> {
+        #[cfg(feature = "bench")]
+        self.sent.fetch_add(all.len() as u64 - 1, Relaxed);
+        let answers = async { conn.send_all(all).await?.into_iter().map(Value::extract_error).collect() };
+        self.limited(conn, limit, answers).await
+    }
+    /// One command for each of these keys, in one pipeline for each server; each has its own answer, in their order. A server that
+    /// is silent keeps none of another one's waiting for longer than `limit`.
+    pub(crate) async fn scattered(
+        &self,
+        limit: Duration,
+        keys: &[String],
+        cmd: impl Fn(usize) -> Cmd,
+    ) -> Vec<Result<Value, Fault>> {
+        let mut answers: Vec<Result<Value, Fault>> = keys.iter().map(|_| Err(Fault::Unreached)).collect();
+        let mut groups: Vec<(Result<Conn, Fault>, Vec<usize>)> = Vec::new();
+        for (at, key) in keys.iter().enumerate() {
+            let conn = if groups.is_empty() || self.is_cluster() { Some(self.at(key).await) } else { None };
+            let same = |(known, _): &&mut (Result<Conn, Fault>, _)| match (known, &conn) {
+                (Ok(known), Some(Ok(conn))) => Arc::ptr_eq(&known.server, &conn.server),
+                (_, conn) => conn.is_none(),
+            };
+            match groups.iter_mut().find(same) {
+                Some((_, group)) => group.push(at),
+                None => groups.push((conn.unwrap_or(Err(Fault::Unreached)), vec![at])),
+            }
+        }
+        let cmd = &cmd;
+        let asked = groups.iter().map(|(conn, group)| async move {
+            let conn = conn.as_ref().map_err(Clone::clone)?;
+            let mut all = Pipeline::with_capacity(group.len());
+            group.iter().for_each(|at| {
+                all.add_command(cmd(*at));
+            });
+            #[cfg(feature = "bench")]
+            self.sent.fetch_add(group.len() as u64 - 1, Relaxed);
+            self.limited(conn, conn.server.patience().min(limit), conn.send_all(&all)).await
+        });
+        let asked = join_all(asked).await;
+        let mut put = |at: usize, answer| {
+            if let Some(place) = answers.get_mut(at) {
+                *place = answer;
+            }
+        };
+        for ((conn, group), answer) in groups.iter().zip(asked) {
+            match answer {
+                Ok(each) => {
+                    for (at, answer) in group.iter().zip(each) {
+                        let answer = answer.extract_error().map_err(Fault::from);
+                        let answer = match (conn, answer) {
+                            (Ok(conn), Err(fault)) if fault.redirect().is_some() => {
+                                self.elsewhere(conn, &fault, limit, &cmd(*at)).await
+                            }
+                            (_, answer) => answer,
+                        };
+                        put(*at, answer);
+                    }
+                }
+                Err(fault) => group.iter().for_each(|at| put(*at, Err(fault.clone()))),
+            }
+        }
+        answers
+    }
+    async fn elsewhere(&self, conn: &Conn, fault: &Fault, limit: Duration, cmd: &Cmd) -> Result<Value, Fault> {
+        let conn = self.redirected(conn, fault).await?;
+        let ask =
+            |conn: Conn| async move { self.limited(&conn, conn.server.patience().min(limit), conn.send(cmd)).await };
+        self.turned(conn, ask).await
+    }
+    /// Begins to hear a channel that lies with a key, on this connection, or ends it.
+    pub(crate) async fn hear(&self, conn: &Conn, verb: &str, channel: &str) -> Result<(), Fault> {
+        let mut cmd = Pipeline::with_capacity(1);
+        cmd.cmd(verb).arg(channel);
+        match self.commands(conn, &cmd).await?.pop() {
+            Some(Value::ServerError(e)) => Err(Fault::Redis(e.into())),
+            _ => Ok(()),
+        }
+    }
+    /// A script; one that the server has forgotten is sent along.
+    pub(crate) async fn eval<'a>(
+        &self,
+        conn: &Conn,
+        limit: Duration,
+        script: &Script,
+        keys: &[&str],
+        args: impl Iterator<Item = &'a [u8]> + Clone,
+    ) -> Result<Value, Fault> {
+        let cmd = |first: &str, body: &str| {
+            let mut cmd = redis::cmd(first);
+            cmd.arg(body).arg(keys.len()).arg(keys).arg(&*self.keep);
+            args.clone().for_each(|arg| {
+                cmd.arg(arg);
+            });
+            cmd
+        };
+        match self.limited(conn, limit, conn.send(&cmd("EVALSHA", &script.sha))).await {
+            Err(fault) if fault.is_no_script() => self.limited(conn, limit, conn.send(&cmd("EVAL", script.text))).await,
+            answer => answer,
+        }
+    }
+    /// A script on one record, its answer taken apart; what it tells of the server's clock is kept.
+    pub(crate) async fn run(&self, conn: &Conn, script: &Script, key: &str, args: &[&[u8]]) -> Result<Reply, Fault> {
+        self.run_within(conn, conn.server.patience(), script, key, args).await
+    }
+    pub(crate) async fn run_within(
+        &self,
+        conn: &Conn,
+        limit: Duration,
+        script: &Script,
+        key: &str,
+        args: &[&[u8]],
+    ) -> Result<Reply, Fault> {
+        let sent = BootClock.now();
+        let answer = self.eval(conn, limit, script, &[key], args.iter().copied()).await?;
+        self.touched(conn, key);
+        if let Value::Array(parts) = &answer
+            && let Some(now) = parts.get(2).and_then(number)
+        {
+            conn.server.time.seen(sent, BootClock.now(), now);
+        }
+        reply(&answer).ok_or(Fault::Answer)
+    }
+    pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> Error {
+        fault.tell(operation, &self.endpoint)
+    }
+}
+impl From<NoConnection> for Fault {
+    fn from(no: NoConnection) -> Self {
+        match no {
+            NoConnection::Closed => Self::Closed,
+            NoConnection::Late => Self::Unreached,
+        }
+    }
+}
+impl Fault {
+    /// No server now; there may be one soon.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Connect(_) | Self::Redis(_) | Self::Unanswered | Self::Unreached | Self::NoPrimary)
+            && self.tell("connect", "").is_temporary()
+    }
+}
+impl Conn {
+    async fn send(&self, cmd: &Cmd) -> redis::RedisResult<Value> {
+        if !self.asking {
+            return self.wire.send(cmd).await;
+        }
+        let mut all = Pipeline::with_capacity(1);
+        all.add_command(cmd.clone());
+        match self.send_all(&all).await?.pop() {
+            Some(Value::ServerError(e)) => Err(e.into()),
+            answer => Ok(answer.unwrap_or(Value::Nil)),
+        }
+    }
+    async fn send_all(&self, all: &Pipeline) -> redis::RedisResult<Vec<Value>> {
+        let (mut inner, many) = (self.inner.clone(), all.len());
+        if !self.asking {
+            return inner.send_packed_commands(all, 0, many).await;
+        }
+        let mut each = Pipeline::with_capacity(2 * many);
+        for cmd in all.cmd_iter() {
+            each.cmd("ASKING").add_command(cmd.clone());
+        }
+        let answers = inner.send_packed_commands(&each, 0, 2 * many).await?;
+        Ok(answers.into_iter().skip(1).step_by(2).collect())
+    }
+}
+impl Wire {
+    async fn send(&self, cmd: &Cmd) -> redis::RedisResult<Value> {
+        match self.inner.clone().send_packed_command(cmd).await? {
+            Value::ServerError(e) => Err(e.into()),
+            answer => Ok(answer),
+        }
+    }
+}
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Link({})", self.endpoint)
+    }
+}
+
+fn whole_micros(d: Duration) -> u64 {
+    u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
+}
+/// The answer to `TIME`, in µs.
+pub(crate) fn clock(value: &Value) -> Option<i64> {
+    let Value::Array(parts) = value else { return None };
+    let [seconds, micros] = parts.as_slice() else { return None };
+    number(seconds)?.checked_mul(1_000_000)?.checked_add(number(micros)?)
+}
