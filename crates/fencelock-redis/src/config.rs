@@ -8,8 +8,18 @@ use fencelock_core::{
 use std::{fmt, time::Duration};
 
 /// The keys of a URL.
-const KEYS: [&str; 9] =
-    ["ca", "cert", "key", "namespace", "protocol", "retention", "sentinel_password", "sentinel_user", "ttl"];
+const KEYS: [&str; 10] = [
+    "ca",
+    "cert",
+    "key",
+    "namespace",
+    "protocol",
+    "replicas",
+    "retention",
+    "sentinel_password",
+    "sentinel_user",
+    "ttl",
+];
 /// The shortest ttl.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
 /// The longest.
@@ -61,6 +71,8 @@ pub struct Config {
     pub ttl: Duration,
     /// How long the record of a lock that nobody uses is kept, half of it at least. Its tokens go on rising afterwards, by the server's clock.
     pub retention: Duration,
+    /// So many replicas must have a grant before it counts; 0: it is not waited for any.
+    pub replicas: u32,
     /// Speak the newer protocol, by which the server tells that a lock was taken away. Off: for servers before 6.0 and proxies.
     pub resp3: bool,
 }
@@ -78,6 +90,7 @@ impl Config {
             namespace: String::new(),
             ttl: Duration::from_secs(30),
             retention: Duration::from_secs(3_600),
+            replicas: 0,
             resp3: true,
         }
     }
@@ -137,6 +150,12 @@ impl Config {
         }
         config.ttl = url.take_duration("ttl")?.unwrap_or(config.ttl);
         config.retention = url.take_duration("retention")?.unwrap_or(config.retention);
+        if let Some(replicas) = url.take("replicas") {
+            config.replicas = replicas.parse().map_err(|_| {
+                invalid(format!("replicas={replicas} is no number"))
+                    .hint("write replicas=1, or more where all of them must have it")
+            })?;
+        }
         config.resp3 = match url.take("protocol").as_deref() {
             None | Some("resp3") => true,
             Some("resp2") => false,
@@ -221,6 +240,9 @@ impl Config {
         }
         let mut url = Written::new(self.endpoint(), "/");
         url.add_some("namespace", &self.namespace);
+        if self.replicas > 0 {
+            url.add("replicas", &self.replicas.to_string());
+        }
         if !self.resp3 {
             url.add("protocol", "resp2");
         }
@@ -263,8 +285,8 @@ mod tests {
         assert_eq!((config.user.as_deref(), config.password.as_deref()), (Some("ann"), Some("s@d")));
         assert_eq!((config.ttl.as_secs(), config.retention.as_secs()), (10, 7_200));
         assert!(!format!("{config:?}").contains("s@d") && config.url().is_none());
-        let plain = Config::from_url("redis://h?namespace=a%26b").unwrap();
-        assert_eq!(plain.url().as_deref(), Some("redis://h:6379/0?namespace=a%26b"));
+        let plain = Config::from_url("redis://h?namespace=a%26b&replicas=2").unwrap();
+        assert_eq!(plain.url().as_deref(), Some("redis://h:6379/0?namespace=a%26b&replicas=2"));
         assert_eq!(Config::from_url(&plain.url().unwrap()).unwrap(), plain);
         let tls = Config::from_url("rediss://h/?ca=/a&cert=/b&key=/c").unwrap();
         let client = Some(("/b".into(), "/c".into()));
@@ -318,6 +340,7 @@ mod tests {
             ("redis://h?tll=3s", "did you mean \"ttl\"?"),
             ("redis://h?ttl=1ms", "200ms"),
             ("redis://h?retention=1ms", "1s or longer"),
+            ("redis://h?replicas=all", "no number"),
             ("redis://h?protocol=4", "protocol=resp3"),
             ("redis://h?ca=/x", "rediss://"),
             ("rediss://h?cert=/x", "belong together"),

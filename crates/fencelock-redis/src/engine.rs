@@ -243,6 +243,7 @@ impl Engine for RedisEngine {
                     if !ago.is_zero() && expected.is_some() {
                         self.shared.granted_before_its_push(request.hold());
                     }
+                    let sent_at = self.shared.acknowledged(request, sent_at).await.map_err(self.told("lock"))?;
                     return self.granted("lock", request, number, sent_at, now);
                 }
                 Ok(Reply::Queued { busy, left, end }) => {
@@ -371,8 +372,10 @@ impl Engine for RedisEngine {
         let (answer, sent_at) = self.link().turned(conn, ask).await.map_err(&told)?;
         match answer {
             Reply::Done { number, now, .. } => {
+                let mut sent_at = sent_at;
                 if creates {
                     drop(self.drop_hold(&grant.name, grant.hold));
+                    sent_at = self.shared.acknowledged(next, sent_at).await.map_err(&told)?;
                 }
                 self.granted("exchange", next, number, sent_at, now)
             }

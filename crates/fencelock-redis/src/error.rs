@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     Unanswered,
     /// The server said no, or the connection broke.
     Redis(RedisError),
+    /// Granted, and not enough replicas have it.
+    TooFew { had: i64, wanted: u32 },
     /// An answer that no script of ours gives.
     Answer,
 }
@@ -46,7 +48,12 @@ impl Fault {
                     || e.is_connection_dropped()
                     || Said::from(e).is("READONLY")
             }
-            Self::Answer | Self::Closed | Self::Connect(_) | Self::Unreached | Self::NoPrimary => false,
+            Self::Answer
+            | Self::Closed
+            | Self::TooFew { .. }
+            | Self::Connect(_)
+            | Self::Unreached
+            | Self::NoPrimary => false,
         }
     }
     /// The server is there and will do it when it is ready: as good as no connection yet (SAFETY E8).
@@ -81,6 +88,10 @@ impl Fault {
             Self::NoPrimary => new(ErrorKind::Unreachable, "no server is the primary now")
                 .hint("look at the sentinels: they choose another one when they agree"),
             Self::Unanswered => new(ErrorKind::Ambiguous, "no answer in time"),
+            Self::TooFew { had, wanted } => {
+                let few = format!("it was granted, but {had} of {wanted} replicas have it: it is given back");
+                new(ErrorKind::Unreachable, &few).hint("look at the replicas, or ask for fewer in the URL")
+            }
             Self::Answer => new(ErrorKind::Protocol, "the server answered what no script of this version answers")
                 .hint("look whether a proxy or another program stands in between"),
             Self::Connect(e) => refused(operation, endpoint, e).unwrap_or_else(|| {

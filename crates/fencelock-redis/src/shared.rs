@@ -313,15 +313,38 @@ impl Shared {
 
     /// A queued attempt's sign of life, and the confirm of a hand-over.
     pub(crate) async fn refresh(&self, request: &Request, seen: Seen) -> Result<(Reply, Moment), Fault> {
-        let key = &*self.keys.key(request.name());
-        let (hold, ttl) = (&*request.hold().to_string(), &*micros(request.ttl()).to_string());
-        let ask = |conn: Conn| async move {
-            let sent_at = BootClock.now();
-            let (end, rest) = (seen.end.to_string(), micros(seen.rest()).to_string());
-            let args = [hold, ttl, &end, &rest].map(str::as_bytes);
-            Ok((self.link.run(&conn, &REFRESH, key, &args).await?, sent_at))
-        };
-        self.link.turned(self.link.at(key).await?, ask).await
+        let conn = self.link.at(&self.keys.key(request.name())).await?;
+        self.link.turned(conn, |conn| async move { self.confirm(&conn, request, seen).await }).await
+    }
+    async fn confirm(&self, conn: &Conn, request: &Request, seen: Seen) -> Result<(Reply, Moment), Fault> {
+        let sent_at = BootClock.now();
+        let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
+        let (end, rest) = (seen.end.to_string(), micros(seen.rest()).to_string());
+        let args = [&*hold, &ttl, &end, &rest].map(str::as_bytes);
+        Ok((self.link.run(conn, &REFRESH, &self.keys.key(request.name()), &args).await?, sent_at))
+    }
+    /// A grant counts when as many replicas have it as were asked for; it has its full ttl again from then on. `sent_at`: of the grant.
+    ///
+    /// By a task: it ends whether or not its caller is polled, so its connection is not kept from others (SAFETY E5).
+    pub(crate) async fn acknowledged(self: &Arc<Self>, request: &Request, sent_at: Moment) -> Result<Moment, Fault> {
+        if self.link.replicas.is_none() {
+            return Ok(sent_at);
+        }
+        let (shared, request) = (self.clone(), request.clone());
+        let task = tokio::spawn(async move {
+            let Some(replicas) = &shared.link.replicas else { return Ok(sent_at) };
+            let key = shared.keys.key(request.name());
+            let ask = |conn: Conn| {
+                let (shared, request) = (&shared, &request);
+                async move { shared.confirm(&conn, request, Seen::now(0, Duration::ZERO)).await }
+            };
+            match shared.link.acknowledged(replicas, &key, request.ttl(), ask).await? {
+                (Reply::Done { .. }, sent_at) => Ok(sent_at),
+                // It was taken away meanwhile, or went with a server.
+                _ => Err(Fault::TooFew { had: 0, wanted: replicas.wanted }),
+            }
+        });
+        task.await.unwrap_or(Err(Fault::Closed))
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, key: &str, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {

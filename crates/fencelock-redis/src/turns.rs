@@ -99,7 +99,10 @@ pub(crate) async fn wait(
                         shared.deaf(&place.channel);
                     }
                 }
-                break Turned::Granted(shared.granted(&request, token, sent_at, now));
+                break match shared.acknowledged(&request, sent_at).await {
+                    Ok(sent_at) => Turned::Granted(shared.granted(&request, token, sent_at, now)),
+                    Err(fault) => Turned::Failed(fault),
+                };
             }
             Ok((Reply::Queued { busy: now, left, end }, _)) => {
                 seen = Seen::now(end, left);

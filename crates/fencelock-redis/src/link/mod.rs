@@ -3,6 +3,7 @@
 //! *Invariant (SAFETY E5):* a connection is driven by a task of the runtime that opened it, so one whose runtime is gone is never
 //! waited for by another one's tasks. Every command has a limit of ours; one that is over it gives its connection up.
 mod cluster;
+mod replicas;
 mod sentinel;
 mod server;
 
@@ -18,6 +19,7 @@ use cluster::{Cluster, slot};
 use fencelock_core::{BootClock, Clock, Connection, Connections, Error, NoConnection, Result, soon, within};
 use futures_util::future::join_all;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+use replicas::Replicas;
 use sentinel::Sentinels;
 pub(crate) use sentinel::follow;
 use server::{Login, Server};
@@ -54,6 +56,7 @@ pub(crate) struct Link {
     /// For the tasks that connect.
     me: Weak<Self>,
     pub(crate) way: Way,
+    pub(crate) replicas: Option<Replicas>,
     login: Login,
     pub(crate) endpoint: Arc<str>,
     resp3: bool,
@@ -93,7 +96,9 @@ pub(crate) struct Wire {
 }
 #[derive(Clone)]
 pub(crate) struct Conn {
-    wire: Connection<Wire>,
+    wire: Wire,
+    /// One that others use, too.
+    shared: Option<Connection<Wire>>,
     /// The key is on its way to this server: each command says that it knows.
     asking: bool,
 }
@@ -104,8 +109,13 @@ impl Deref for Conn {
     }
 }
 impl From<Connection<Wire>> for Conn {
-    fn from(wire: Connection<Wire>) -> Self {
-        Self { wire, asking: false }
+    fn from(shared: Connection<Wire>) -> Self {
+        Self { shared: Some(shared.clone()), ..Self::alone(shared.deref().clone()) }
+    }
+}
+impl Conn {
+    fn alone(wire: Wire) -> Self {
+        Self { wire, shared: None, asking: false }
     }
 }
 
@@ -126,6 +136,7 @@ impl Link {
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),
             way,
+            replicas: (config.replicas > 0).then(|| Replicas::new(config.replicas)),
             login,
             endpoint: config.endpoint().into(),
             resp3: config.resp3,
@@ -161,6 +172,7 @@ impl Link {
         }
         self.closed.store(true, Relaxed);
         self.each(Connections::close);
+        self.replicas.iter().for_each(Replicas::forget);
     }
     /// All connections, whatever server they lead to.
     fn each(&self, work: impl Fn(&Connections<Wire, Fault>)) {
@@ -255,7 +267,10 @@ impl Link {
     /// This runtime's connection to this server of a cluster.
     pub(crate) async fn to(&self, server: &Arc<Server>) -> Result<Conn, Fault> {
         let (me, to) = (self.me.clone(), server.clone());
-        let make = move || async move { me.upgrade().ok_or(Fault::Closed)?.open(to).await };
+        let make = move || async move {
+            let link = me.upgrade().ok_or(Fault::Closed)?;
+            link.open(to, link.attending_here()).await
+        };
         server.connections.here(PRIMARY_TIMEOUT, make).await.map(Conn::from)
     }
     /// All servers that have keys.
@@ -274,7 +289,9 @@ impl Link {
     /// Of those that one server after the other is: the one that it is now.
     async fn connect(&self) -> Result<Wire, Fault> {
         let sentinels = match &self.way {
-            Way::One(Find::Alone(address), _) => return self.open(self.server_at(address)?).await,
+            Way::One(Find::Alone(address), _) => {
+                return self.open(self.server_at(address)?, self.attending_here()).await;
+            }
             Way::One(Find::Sentinels(sentinels), _) => sentinels,
             Way::Cluster(_) => return Err(Fault::NoPrimary),
         };
@@ -282,7 +299,8 @@ impl Link {
         let mut moved = pin!(self.moved.notified());
         moved.as_mut().enable();
         let open = async {
-            let wire = self.open(self.server_at(&sentinels.primary().await?)?).await?;
+            let server = self.server_at(&sentinels.primary().await?)?;
+            let wire = self.open(server, self.attending_here()).await?;
             match wire.send(&redis::cmd("ROLE")).await.map_err(Fault::Connect) {
                 // It has the address, and is not one any more or not yet.
                 Ok(Value::Array(role)) if role.first().and_then(text) != Some("master") => Err(Fault::NoPrimary),
@@ -299,11 +317,14 @@ impl Link {
             wire = timeout(PRIMARY_TIMEOUT, open) => wire.unwrap_or(Err(Fault::NoPrimary)),
         }
     }
-    async fn open(&self, server: Arc<Server>) -> Result<Wire, Fault> {
+    /// That of `run`, if this is its runtime.
+    fn attending_here(&self) -> Option<UnboundedSender<PushInfo>> {
         let here = Handle::current().id();
-        let attending = self.attending().clone().filter(|(runtime, _)| *runtime == here);
+        self.attending().clone().filter(|(runtime, _)| *runtime == here).map(|(_, pushes)| pushes)
+    }
+    async fn open(&self, server: Arc<Server>, attending: Option<UnboundedSender<PushInfo>>) -> Result<Wire, Fault> {
         let attends = attending.is_some();
-        let pushes = attending.filter(|_| self.resp3).map(|(_, pushes)| pushes);
+        let pushes = attending.filter(|_| self.resp3);
         // Limits are ours: the driver's default is half a second.
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
@@ -329,10 +350,11 @@ impl Link {
     }
     /// The next command opens another one. What its server would have told is not told any more.
     fn give_up(&self, conn: &Conn) {
+        let Some(shared) = &conn.shared else { return };
         match &self.way {
-            Way::One(_, all) => all.give_up(&conn.wire),
+            Way::One(_, all) => all.give_up(shared),
             Way::Cluster(cluster) => {
-                conn.server.connections.give_up(&conn.wire);
+                conn.server.connections.give_up(shared);
                 cluster.doubt();
             }
         }
@@ -343,6 +365,7 @@ impl Link {
     /// Another server is the primary: nobody goes on with the one before, and whether it has what is held is asked at once.
     fn move_on(&self) {
         self.each(Connections::give_up_all);
+        self.replicas.iter().for_each(Replicas::forget);
         self.moved.notify_waiters();
         self.push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
     }
