@@ -149,7 +149,7 @@ impl RedisEngine {
         let floor = request.floor().map_or(0, Token::get).to_string();
         let (ends, who) = (not_after.to_string(), self.shared.identity(request.note()));
         let wait = if request.wait() { "1" } else { "0" };
-        let channel = self.shared.channel(key);
+        let channel = self.shared.told_channel();
         let args = [
             hold.as_bytes(),
             claim.kind().as_str().as_bytes(),

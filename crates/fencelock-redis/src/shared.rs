@@ -57,6 +57,11 @@ struct Waits {
     /// Granted, and the push for it may still come: until when it is waited for.
     granted: VecDeque<(Moment, HoldId)>,
 }
+impl Waits {
+    fn is_idle(&self, channel: &str) -> bool {
+        !self.places.values().any(|place| &*place.channel == channel)
+    }
+}
 /// One attempt that may be in a queue.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -130,8 +135,12 @@ impl Shared {
         Self { keys, link, client, pushed, here: format!("{host} {pid} "), waits, held, observed, fresh: Notify::new() }
     }
     /// Where this client hears of this lock: all of one server on one channel; in a cluster on one that lies with the key (SAFETY H1).
-    pub(crate) fn channel(&self, key: &str) -> String {
-        if self.link.is_cluster() { self.keys.sharded(key, self.client) } else { self.keys.channel(self.client) }
+    fn channel(&self, key: &str) -> String {
+        if self.link.is_cluster() { Keys::sharded(key, self.client) } else { self.keys.channel(self.client) }
+    }
+    /// The same as its record has it: the script knows its key.
+    pub(crate) fn told_channel(&self) -> String {
+        if self.link.is_cluster() { Keys::sharded("", self.client) } else { self.keys.channel(self.client) }
     }
     /// What its record says of a holder.
     pub(crate) fn identity(&self, note: &str) -> String {
@@ -177,10 +186,14 @@ impl Shared {
     pub(crate) fn denied(&self) -> Option<Fault> {
         lock(&self.waits).denied.clone()
     }
+    /// Nobody waits now.
+    pub(crate) fn is_idle(&self, channel: &str) -> bool {
+        lock(&self.waits).is_idle(channel)
+    }
     /// Nobody waits: the listener may go. Whoever waits next starts another one.
     pub(crate) fn may_rest(&self, channel: &str) -> bool {
         let mut waits = lock(&self.waits);
-        if !waits.places.values().any(|place| &*place.channel == channel) {
+        if waits.is_idle(channel) {
             waits.listening.remove(channel);
         }
         !waits.listening.contains_key(channel)

@@ -164,15 +164,19 @@ pub(crate) async fn listen(shared: &Arc<Shared>, key: &str, channel: &str, anew:
                     () = anew.notified() => break,
                     // The one before may be silent without being gone.
                     () = &mut moved => break,
-                    _ = rest.tick() => if shared.may_rest(channel) { return unsubscribe(shared, key, channel).await },
+                    _ = rest.tick() => if shared.is_idle(channel) {
+                        unsubscribe(shared, key, channel).await;
+                        break;
+                    },
                 }
             }
             if since.elapsed() > Duration::from_secs(1) {
                 pause = Duration::from_millis(10);
             }
         }
+        // Whoever has come since was told that somebody listens.
         if shared.may_rest(channel) {
-            return unsubscribe(shared, key, channel).await;
+            return;
         }
         sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
         pause = (pause * 2).min(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Redis: one server, several processes. Leases by its own clock.
+//! Redis: one server, one behind sentinels, a cluster; several processes. Leases by the server's own clock.
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, WakeUps,
@@ -6,23 +6,53 @@ use fencelock_conformance::{
 };
 use fencelock_core::{Client, Engine, Page, Token};
 use fencelock_redis::{Config, RedisEngine};
-use fencelock_testkit::{Redis, RedisOptions};
+use fencelock_testkit::{Redis, RedisCluster, RedisClusterOptions, RedisOptions, SentinelsOptions};
 use std::{sync::Arc, time::Duration};
 
-pub(crate) struct Single;
+/// The servers of a family.
+pub(crate) enum Servers {
+    Alone,
+    Sentinels,
+    Cluster,
+}
 #[async_trait]
-impl Family for Single {
+impl Family for Servers {
     fn name(&self) -> &'static str {
-        "redis"
+        match self {
+            Self::Alone => "redis",
+            Self::Sentinels => "redis-sentinel",
+            Self::Cluster => "redis-cluster",
+        }
     }
     fn scopes(&self) -> &'static [&'static str] {
         &["any", "lease", "queue"]
     }
+    fn is_variant(&self) -> bool {
+        !matches!(self, Self::Alone)
+    }
     fn start(&self) -> Box<dyn Fixture> {
-        let arguments = ["--maxclients", "4000"].map(str::to_owned).to_vec();
-        let server = Redis::with(RedisOptions { append_only: true, arguments, ..RedisOptions::default() });
-        let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), resp);
-        Box::new(Store { server, proxy })
+        let more = "maxclients 4000".to_owned();
+        match self {
+            Self::Alone => {
+                let arguments = ["--maxclients", "4000"].map(str::to_owned).to_vec();
+                let server = Redis::with(RedisOptions { append_only: true, arguments, ..RedisOptions::default() });
+                let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), resp);
+                Box::new(Store::Alone(server, proxy))
+            }
+            // A machine that stands still for a while is no failover.
+            Self::Sentinels => Box::new(Store::Sentinels(fencelock_testkit::Sentinels::with(SentinelsOptions {
+                append_only: true,
+                settings: vec![more],
+                down_after: Duration::from_secs(20),
+                ..SentinelsOptions::default()
+            }))),
+            Self::Cluster => Box::new(Store::Cluster(RedisCluster::with(RedisClusterOptions {
+                append_only: true,
+                settings: vec![more],
+                node_timeout: Duration::from_secs(20),
+                ..RedisClusterOptions::default()
+            }))),
+        }
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, NAMESPACE, ttl).await
@@ -36,24 +66,39 @@ async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> 
     Arc::new(RedisEngine::connect(config).await.unwrap())
 }
 
-struct Store {
-    server: Redis,
-    /// In front of it: everybody goes through.
-    proxy: Proxy,
+enum Store {
+    /// With a proxy in front of it: everybody goes through.
+    Alone(Redis, Proxy),
+    Sentinels(fencelock_testkit::Sentinels),
+    Cluster(RedisCluster),
 }
+/// All serve again within this.
+const BACK: Duration = Duration::from_secs(60);
 impl Store {
     fn url(&self) -> String {
-        format!("redis://{}", self.proxy.address())
+        match self {
+            Self::Alone(_, proxy) => format!("redis://{}", proxy.address()),
+            Self::Sentinels(all) => format!("redis+sentinel://{}/{}", all.endpoints(), all.name()),
+            Self::Cluster(all) => format!("redis+cluster://{}", all.endpoints()),
+        }
+    }
+    /// A command, of each server that has a part of the keys.
+    fn ask(&self, words: &[&str]) -> Vec<String> {
+        match self {
+            Self::Alone(server, _) => vec![server.ask(words).unwrap()],
+            Self::Sentinels(all) => vec![all.ask(all.primary().unwrap(), words).unwrap()],
+            Self::Cluster(all) => (0..3).map(|node| all.ask(node, words).unwrap()).collect(),
+        }
     }
     /// Something done by the server itself, in Lua, for each key of a name.
-    fn each(&self, work: &str) -> String {
+    fn each(&self, work: &str) -> Vec<String> {
         let script = format!(
             "local all={{}} for _,key in ipairs(redis.call('KEYS','fl.{NAMESPACE}:*')) do \
                if redis.call('TYPE',key).ok=='hash' then {work} end end return table.concat(all,'\\1')"
         );
-        let answer = self.server.ask(&["EVAL", &script, "0"]).unwrap();
-        assert!(!answer.starts_with('-'), "{answer}");
-        answer
+        let answers = self.ask(&["EVAL", &script, "0"]);
+        assert!(answers.iter().all(|answer| !answer.starts_with('-')), "{answers:?}");
+        answers.into_iter().filter(|answer| !answer.is_empty()).collect()
     }
 }
 #[async_trait]
@@ -68,7 +113,7 @@ impl Fixture for Store {
         Some(self)
     }
     fn wake_ups(&self) -> Option<&dyn WakeUps> {
-        Some(self)
+        matches!(self, Self::Alone(..)).then_some(self as &dyn WakeUps)
     }
     fn records(&self) -> Option<&dyn Records> {
         Some(self)
@@ -91,20 +136,40 @@ impl Server for Store {
         true
     }
     async fn stop(&self) {
-        self.server.kill();
+        match self {
+            Self::Alone(server, _) => server.kill(),
+            Self::Sentinels(all) => (0..3).for_each(|n| all.kill(n)),
+            Self::Cluster(all) => (0..6).for_each(|n| all.kill(n)),
+        }
     }
     async fn start(&self) {
-        assert!(self.server.restart(), "redis-server did not start again");
+        match self {
+            Self::Alone(server, _) => assert!(server.restart(), "redis-server did not start again"),
+            Self::Sentinels(all) => {
+                (0..3).for_each(|n| all.restart(n));
+                all.settle(BACK);
+            }
+            Self::Cluster(all) => {
+                (0..6).for_each(|n| all.restart(n));
+                all.settle(BACK);
+            }
+        }
     }
     async fn pause(&self, paused: bool) {
-        self.server.pause(paused);
+        match self {
+            Self::Alone(server, _) => server.pause(paused),
+            Self::Sentinels(all) => (0..3).for_each(|n| all.pause(n, paused)),
+            Self::Cluster(all) => (0..6).for_each(|n| all.pause(n, paused)),
+        }
     }
 }
 /// Their connections are half-open: the server tells, and nobody hears.
 #[async_trait]
 impl WakeUps for Store {
     async fn lose(&self) {
-        self.proxy.mute("SUBSCRIBE");
+        if let Self::Alone(_, proxy) = self {
+            proxy.mute("SUBSCRIBE");
+        }
     }
 }
 /// Keys that nobody uses go when they have not been used for as long as they are kept, and the clock has passed their token.
@@ -121,20 +186,31 @@ impl Records for Store {
         let these: String = names.iter().map(|name| format!("['fl.{NAMESPACE}:{name}']=1,")).collect();
         let high = "local now=redis.call('TIME') local high=string.format('%.0f',now[1]*1000000+now[2]+2000000) \
                     redis.call('HSET',key,'f',high) all[1]=high";
-        Token::new(self.each(&format!("local these={{{these}}} if these[key] then {high} end")).parse().unwrap())
-            .unwrap()
+        let all = self.each(&format!("local these={{{these}}} if these[key] then {high} end"));
+        Token::new(all.iter().map(|high| high.parse().unwrap()).max().unwrap()).unwrap()
     }
     async fn names(&self) -> Vec<String> {
         let prefix = format!("fl.{NAMESPACE}:");
         let all = self.each("all[#all+1]=key");
-        all.split('\u{1}').filter_map(|key| key.strip_prefix(&prefix).map(str::to_owned)).collect()
+        all.iter()
+            .flat_map(|all| all.split('\u{1}'))
+            .filter_map(|key| key.strip_prefix(&prefix).map(str::to_owned))
+            .collect()
     }
 }
 #[async_trait]
 impl Deletions for Store {
     async fn delete(&self, name: &str) {
         let key = format!("fl.{NAMESPACE}:{name}");
-        assert_eq!(self.server.ask(&["HDEL", &key, "o"]).unwrap(), ":1", "{key}");
+        let gone = "return redis.call('HDEL',ARGV[1],'o')";
+        let answers = match self {
+            Self::Cluster(all) => {
+                let node = all.primary_of(all.slot(&key)).unwrap();
+                vec![all.ask(node, &["HDEL", &key, "o"]).unwrap()]
+            }
+            Self::Alone(..) | Self::Sentinels(_) => self.ask(&["EVAL", gone, "0", &key]),
+        };
+        assert!(answers.iter().all(|answer| answer.trim_start_matches(':') == "1"), "{key}: {answers:?}");
     }
 }
 #[async_trait]

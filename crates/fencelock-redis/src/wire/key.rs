@@ -57,8 +57,9 @@ impl Keys {
         format!("{}%{client:032x}", self.0)
     }
     /// The same in a cluster, where each lock has one: it lies where the key does.
-    pub(crate) fn sharded(&self, key: &str, client: u128) -> String {
-        format!("{{{key}}}%{client:032x}")
+    pub(crate) fn sharded(key: &str, client: u128) -> String {
+        let client = format!("%{client:032x}");
+        if key.is_empty() { client } else { format!("{{{key}}}{client}") }
     }
     /// The keys of all names that begin so.
     pub(crate) fn pattern(&self, prefix: &str) -> String {

@@ -1,6 +1,7 @@
 //! What the tests of this crate share.
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, missing_docs, missing_debug_implementations, reason = "a test fails where it unwraps")]
+pub mod failovers;
 #[path = "../../../fencelock-testkit/stories/common.rs"]
 mod stories;
 use fencelock_conformance::proxy::{Proxy, resp};

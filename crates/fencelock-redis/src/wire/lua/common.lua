@@ -107,14 +107,21 @@ local function give(hold,claim,take,ttl,lease,floor,i)
   stay(ttl)
   return token
 end
--- In a cluster a channel lies with the key: only who listens at this server hears it.
+-- In a cluster, where only the client is told, each lock has a channel for it, which lies with the key: only who listens at this server
+-- hears it.
+local function where(channel)
+  if string.byte(channel)==37 then return '{'..K..'}'..channel,'SPUBLISH','SHARDNUMSUB' end
+  return channel,'PUBLISH','NUMSUB'
+end
 local function tell(channel,hold)
-  return redis.pcall(string.sub(channel,1,1)=='{' and 'SPUBLISH' or 'PUBLISH',channel,hold..' '..K)
+  local there,say=where(channel)
+  return redis.pcall(say,there,hold..' '..K)
 end
 -- Whether a waiter hears that its turn has come. Who listens to a pattern hears of everybody's and waits for none, so they do not
 -- count (SAFETY H1); without the right to ask that they do.
 local function hears(channel,hold)
-  local there=redis.pcall('PUBSUB',string.sub(channel,1,1)=='{' and 'SHARDNUMSUB' or 'NUMSUB',channel)
+  local whole,_,count=where(channel)
+  local there=redis.pcall('PUBSUB',count,whole)
   -- Who may not publish hands over to nobody, and what it gives back is free all the same.
   local heard=there[2]~=0 and tell(channel,hold)
   return type(heard)=='number' and heard>0

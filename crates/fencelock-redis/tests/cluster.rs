@@ -1,0 +1,323 @@
+//! A cluster: keys are found, also while their slots move, and a shard that goes takes nothing along but its own.
+//!
+//! Planted to see them go red: redirects not followed; `ASK` followed without `ASKING`; a channel that all locks of a client share; a
+//! view of the cluster that is never asked anew; a batch that fails as a whole.
+#![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
+mod common;
+use common::{
+    failovers::{self, FAILOVER, Replicated, connect_to, many_threads},
+    *,
+};
+use fencelock_core::{ErrorKind, LossReason};
+use fencelock_redis::RedisEngine;
+use fencelock_testkit::{
+    RedisCluster, RedisClusterOptions, WallClock,
+    processes::{bar, full, percentile, tenth},
+};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    time::Instant,
+};
+use tokio::task::JoinSet;
+
+fn url(servers: &RedisCluster, keys: &str) -> String {
+    format!("redis+cluster://{}?{keys}", servers.endpoints())
+}
+impl Replicated for RedisCluster {
+    fn primary(&self) -> usize {
+        self.settle(FAILOVER);
+        self.primary_of(self.slot("fl:x")).unwrap()
+    }
+    fn kill(&self, server: usize) {
+        Self::kill(self, server);
+    }
+    fn promoted(&self, old: usize) {
+        Self::promoted(self, self.slot("fl:x"), old, FAILOVER);
+    }
+    fn restart(&self, old: usize) {
+        Self::restart(self, old);
+        self.settle(FAILOVER);
+    }
+}
+
+#[test]
+fn the_primary_is_killed_again_and_again() {
+    let servers = RedisCluster::start();
+    failovers::killed(&servers, &url(&servers, "ttl=2s"), "Cluster, clocks alike", tenth(20));
+}
+/// The replicas' clocks are half a second behind: a failover takes longer.
+#[test]
+fn replicas_whose_clocks_are_a_little_behind() {
+    let behind = Arc::new(WallClock::new());
+    behind.step(500 * MS, false);
+    let clocks = (0..6).map(|n| (n > 2).then(|| behind.clone())).collect();
+    let servers = RedisCluster::with(RedisClusterOptions { clocks, ..RedisClusterOptions::default() });
+    failovers::killed(&servers, &url(&servers, "ttl=2s"), "Cluster, replicas 0.5 s behind", tenth(10));
+}
+
+/// Locks of every kind of name, each where its key belongs, seen through whichever node.
+#[test]
+fn names_lie_where_their_keys_do() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let (a, b) = (
+            connect_to(&url(&servers, "ttl=5s")).await,
+            connect_to(&format!("redis+cluster://127.0.0.1:{}", servers.port(4))).await,
+        );
+        let long = "n".repeat(512);
+        let odd = ["{", "}", "{}x", "{a}b", "a{b", "a b", "%7B", "\u{1F512}", &long];
+        let mut guards = Vec::new();
+        for name in odd.iter().map(|name| (*name).to_owned()).chain((0..100).map(|n| format!("x{n}"))) {
+            let guard = a.mutex(name.clone()).lock().await.unwrap();
+            assert!(b.mutex(name).try_lock().await.unwrap().is_err());
+            guards.push(guard);
+        }
+        let mut page = fencelock_core::Page { limit: 7, ..fencelock_core::Page::default() };
+        let mut seen = std::collections::BTreeSet::new();
+        loop {
+            let listing = b.list("", &page).await.unwrap();
+            assert!(listing.items.len() <= 7);
+            seen.extend(listing.items.into_iter().map(|status| status.name.as_str().to_owned()));
+            match listing.next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(seen.len(), guards.len(), "{seen:?}");
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        // The wake-up goes to one shard alone.
+        let guard = a.mutex("x").lock().await.unwrap();
+        let lock = b.mutex("x");
+        let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+        queued(&a, "x", 1).await;
+        let listens = |n: &usize| !servers.ask(*n, &["PUBSUB", "SHARDCHANNELS"]).unwrap().trim().is_empty();
+        eventually("it listens", || std::future::ready((0..6).any(|n| listens(&n)))).await;
+        guard.release().await.unwrap();
+        soon(next).await.unwrap().release().await.unwrap();
+        let calls =
+            |word: &str| (0..6).filter(|n| servers.ask(*n, &["INFO", "commandstats"]).unwrap().contains(word)).count();
+        assert_eq!((calls("cmdstat_publish:"), calls("cmdstat_spublish:")), (0, 1));
+    });
+}
+/// In slots of different servers, and each where its key is.
+#[test]
+fn every_kind_of_lock() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let (a, b) = (connect_to(&url(&servers, "ttl=5s")).await, connect_to(&url(&servers, "ttl=5s")).await);
+        for round in 0..12 {
+            let name = |what: &str| format!("{what}{round}");
+            let rw = (a.rw_lock(name("rw")), b.rw_lock(name("rw")));
+            let (one, two) = (rw.0.read().await.unwrap(), rw.1.read().await.unwrap());
+            assert!(rw.0.try_write().await.unwrap().is_err());
+            one.release().await.unwrap();
+            two.release().await.unwrap();
+            let write = rw.0.write().await.unwrap();
+            assert!(rw.1.try_read().await.unwrap().is_err());
+            let read = write.downgrade().await.unwrap();
+            rw.1.read().await.unwrap().release().await.unwrap();
+            read.release().await.unwrap();
+            let permits = (a.semaphore(name("s"), 3), b.semaphore(name("s"), 3));
+            let two = permits.0.acquire(2).await.unwrap();
+            assert!(permits.1.try_acquire(2).await.unwrap().is_err());
+            permits.1.acquire(1).await.unwrap().release().await.unwrap();
+            two.release().await.unwrap();
+            let both = fencelock_core::MultiLock::new([a.mutex(name("x")), a.mutex(name("y")), a.mutex(name("z"))]);
+            let all = both.lock().await.unwrap();
+            assert!(b.mutex(name("y")).try_lock().await.unwrap().is_err());
+            all.release().await.unwrap();
+        }
+    });
+}
+#[test]
+fn seeds_that_lead_nowhere() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let nowhere = fencelock_testkit::Port::free();
+        let error = RedisEngine::from_url(&format!("redis+cluster://127.0.0.1:{nowhere}")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        let c = connect_to(&format!("redis+cluster://127.0.0.1:{nowhere},127.0.0.1:{}", servers.port(5))).await;
+        c.mutex("x").lock().await.unwrap().release().await.unwrap();
+        // One that stands alone, and is told as what it is; and the other way round.
+        let alone = fencelock_testkit::Redis::start();
+        let error = RedisEngine::from_url(&alone.url().replace("redis:", "redis+cluster:")).await.unwrap_err();
+        assert!(!error.is_temporary() && error.to_string().contains("cluster"), "{error}");
+        let error = RedisEngine::from_url(&format!("redis://127.0.0.1:{}", servers.port(0))).await.unwrap_err();
+        assert!(error.to_string().contains("redis+cluster://"), "{error}");
+    });
+}
+
+/// A slot is on its way: held locks are renewed, waiters get in, free ones are taken, whichever side has them.
+#[test]
+fn a_slot_that_moves() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let (a, b) = (connect_to(&url(&servers, "ttl=1s")).await, connect_to(&url(&servers, "ttl=1s")).await);
+        // Its slot has this one name.
+        let (name, slot) = ("moves", servers.slot("fl:moves"));
+        let from = servers.primary_of(slot).unwrap();
+        let to = (0..3).find(|n| *n != from).unwrap();
+        let held = a.mutex(name).lock().await.unwrap();
+        let lost = held.lost();
+        let wait = |client: &fencelock_core::Client| {
+            let lock = client.mutex(name);
+            tokio::spawn(async move { lock.lock().await.unwrap() })
+        };
+        let next = wait(&b);
+        queued(&a, name, 1).await;
+        let moving = servers.move_slot(slot, to);
+        // Still here, while what is not here is asked for there.
+        tokio::time::sleep(1_500 * MS).await;
+        held.check().unwrap();
+        assert_eq!(moving.move_keys(1_000), 1);
+        // There now, and the slot is not: ASK.
+        tokio::time::sleep(1_500 * MS).await;
+        held.check().unwrap();
+        assert_eq!(b.inspect(name).await.unwrap().waiters.len(), 1);
+        let began = Instant::now();
+        held.release().await.unwrap();
+        let second = soon(next).await.unwrap();
+        let on_its_way = began.elapsed();
+        let third = wait(&a);
+        queued(&b, name, 1).await;
+        moving.finish(FAILOVER);
+        tokio::time::sleep(1_500 * MS).await;
+        second.check().unwrap();
+        let began = Instant::now();
+        second.release().await.unwrap();
+        let third = soon(third).await.unwrap();
+        println!("handed over on its way after {on_its_way:?}, there after {:?}", began.elapsed());
+        assert_eq!(servers.primary_of(slot), Some(to));
+        third.release().await.unwrap();
+        assert!(tokio::time::timeout(MS, lost).await.is_err(), "released, not lost");
+    });
+}
+/// A thousand locks while their slots move: none is lost, and nobody meets an error.
+#[test]
+fn a_thousand_locks_whose_slots_move() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let many = tenth(1_000);
+        let (a, b) = (connect_to(&url(&servers, "ttl=3s")).await, connect_to(&url(&servers, "ttl=3s")).await);
+        let mut guards = Vec::new();
+        for n in 0..many {
+            guards.push(a.mutex(format!("m{n}")).lock().await.unwrap());
+        }
+        let stop = Arc::<AtomicBool>::default();
+        let mut workers = JoinSet::new();
+        for worker in 0..4 {
+            let (b, stop) = (b.clone(), stop.clone());
+            workers.spawn(async move {
+                let (mut pairs, mut slowest) = (0, std::time::Duration::ZERO);
+                while !stop.load(SeqCst) {
+                    let name = format!("m{}/{}", pairs % 200, worker % 2);
+                    let began = Instant::now();
+                    let guard = b.mutex(name).lock().await.unwrap();
+                    guard.release().await.unwrap();
+                    slowest = slowest.max(began.elapsed());
+                    pairs += 1;
+                }
+                (pairs, slowest)
+            });
+        }
+        let mut slots: Vec<u16> = (0..many).map(|n| servers.slot(&format!("fl:m{n}"))).collect();
+        slots.extend((0..tenth(200)).map(|n| servers.slot(&format!("fl:m{n}/0"))));
+        slots.sort_unstable();
+        slots.dedup();
+        for slot in &slots {
+            let from = servers.primary_of(*slot).unwrap();
+            servers.move_slot(*slot, (from + 1) % 3).finish(FAILOVER);
+        }
+        stop.store(true, SeqCst);
+        let (mut pairs, mut slowest) = (0, std::time::Duration::ZERO);
+        while let Some(worker) = soon(workers.join_next()).await {
+            let (some, slow) = worker.unwrap();
+            (pairs, slowest) = (pairs + some, slowest.max(slow));
+        }
+        let lost = guards.iter().filter(|guard| guard.check().is_err()).count();
+        for guard in guards {
+            guard.release().await.unwrap();
+        }
+        let figure = format!(
+            "{lost} of {many} lost over {} slots, {pairs} other pairs without an error, slowest {slowest:?}",
+            slots.len()
+        );
+        bar("Cluster: held locks while their slots move", figure, "none, no error", lost == 0);
+        assert_eq!(lost, 0);
+    });
+}
+
+/// One shard is gone with its replica: what lies on the others goes on for leases on end, and what lay there is told when its lease ends.
+#[test]
+fn a_shard_that_is_gone() {
+    let settings = vec!["cluster-require-full-coverage no".to_owned()];
+    let servers = RedisCluster::with(RedisClusterOptions { settings, ..RedisClusterOptions::default() });
+    many_threads().block_on(async {
+        let (many, ttl) = if full() { (100_000, 30) } else { (2_000, 4) };
+        let c = connect_to(&url(&servers, &format!("ttl={ttl}s"))).await;
+        let slot = servers.slot("fl:x");
+        let primary = servers.primary_of(slot).unwrap();
+        let mut taken = JoinSet::new();
+        for part in 0..16 {
+            let c = c.clone();
+            taken.spawn(async move {
+                let mut guards = Vec::new();
+                for n in (part..many).step_by(16) {
+                    guards.push(c.mutex(format!("x{n}")).lock().await.unwrap());
+                }
+                guards
+            });
+        }
+        let mut guards = Vec::new();
+        while let Some(some) = taken.join_next().await {
+            guards.extend(some.unwrap());
+        }
+        let (there, here): (Vec<_>, Vec<_>) = guards.into_iter().partition(|guard| {
+            servers_slot(guard.name().as_str()).is_some_and(|slot| servers.primary_of(slot) == Some(primary))
+        });
+        servers.replicas_of(primary).into_iter().for_each(|replica| servers.kill(replica));
+        servers.kill(primary);
+        let began = Instant::now();
+        let leases = if full() { 10 } else { 3 };
+        let mut lost = JoinSet::new();
+        for guard in &there {
+            let lost_at = guard.lost();
+            lost.spawn(async move { (lost_at.await, Instant::now()) });
+        }
+        let mut slowest = std::time::Duration::ZERO;
+        while let Some(told) = lost.join_next().await {
+            let (reason, at) = told.unwrap();
+            assert_eq!(reason, LossReason::Unreachable);
+            slowest = slowest.max(at - began);
+        }
+        assert!(slowest <= ttl * SEC, "{slowest:?}");
+        while began.elapsed() < ttl * SEC * leases {
+            tokio::time::sleep(200 * MS).await;
+            let lost = here.iter().filter(|guard| guard.check().is_err()).count();
+            assert_eq!(lost, 0, "{lost} of {} that lie elsewhere", here.len());
+        }
+        let mut times = Vec::new();
+        for guard in here {
+            let began = Instant::now();
+            guard.release().await.unwrap();
+            times.push(began.elapsed());
+        }
+        let figure =
+            format!("0 of {} lost in {leases} leases; {} of it told within {slowest:?}", times.len(), there.len());
+        bar("Cluster: locks of the other shards while one is gone", figure, "none", true);
+        println!("released, p99: {:?}", percentile(&mut times, 0.99));
+        // A new one there: told in time.
+        let began = Instant::now();
+        let error = c.mutex("x").lock().await.unwrap_err();
+        assert!(error.is_temporary() && began.elapsed() < 9 * SEC, "{error} after {:?}", began.elapsed());
+    });
+}
+fn servers_slot(name: &str) -> Option<u16> {
+    let key = format!("fl:{name}");
+    Some(crc::Crc::<u16>::new(&crc::CRC_16_XMODEM).checksum(key.as_bytes()) % 16_384)
+}
