@@ -137,6 +137,7 @@ END
 //
 -- Whether this claim fits in together with all who wait in front of its ticket: no one of them wants it alone, and there is room for all.
 -- Whoever said so lately lives; and where the session that keeps its pulse is known, it is there: a client that is killed is dead at once.
+-- Before it has a pulse, which takes it a moment, the session by which it came is there. (Another account's is not seen: it is passed.)
 -- One without a pulse for a moment keeps his place, and is passed. (All who wait for a lock want the same kind of it: with readers there is always room, and permits add up.) `settled`: under the lock's
 -- row, after what is over has gone.
 CREATE PROCEDURE fencelock_fits(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN settled BOOLEAN, IN l_kind VARBINARY(16), IN l_size BIGINT, IN l_hold BINARY(16), IN l_ends BIGINT, IN p_ticket BIGINT, IN p_claim VARBINARY(1), IN p_take BIGINT, OUT fits BOOLEAN)
@@ -180,7 +181,8 @@ fitting: BEGIN
     SET fits = v_held = 0 AND (NOT v_in_front OR NOT EXISTS (
       SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
         WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000
-          AND (c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)));
+          AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
+            OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)));
     LEAVE fitting;
   END IF;
   IF p_claim = 'p' AND (l_size IS NULL OR v_held + p_take > l_size) THEN
@@ -194,7 +196,8 @@ fitting: BEGIN
     SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
       WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND q.claim IN ('m', 'w')
         AND c.ends > t AND c.ends < t + 10000000
-          AND (c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse))
+          AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
+            OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse))
   THEN
     LEAVE fitting;
   END IF;
@@ -202,7 +205,8 @@ fitting: BEGIN
     SELECT COALESCE(SUM(q.take), 0) INTO v_ahead
       FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
       WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000
-          AND (c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse);
+          AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
+            OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse);
     SET fits = v_held + v_ahead + p_take <= l_size;
   ELSE
     SET fits = TRUE;

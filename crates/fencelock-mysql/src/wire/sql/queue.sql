@@ -2,14 +2,14 @@
 
 -- A client that waits lives for three seconds more. Mostly it has said so lately: those who come together do not wait for one row. `pulse`:
 -- the session that has the named lock of this client for as long as its process lives; 0: none has; NULL: as it was (what was sent before
--- there was one may arrive after it).
+-- there was one may arrive after it), and less than 0 at first: the session by which it came.
 CREATE PROCEDURE fencelock_beat(IN p_client BINARY(16), IN p_pulse BIGINT, IN t BIGINT) SQL SECURITY INVOKER
 BEGIN
   IF NOT EXISTS (SELECT 1 FROM fencelock_client c
     WHERE c.client = p_client AND c.ends > t + 2000000 AND c.ends < t + 10000000 AND c.pulse = COALESCE(p_pulse, c.pulse))
   THEN
-    INSERT INTO fencelock_client (client, ends, pulse) VALUES (p_client, t + 3000000, COALESCE(p_pulse, 0))
-      ON DUPLICATE KEY UPDATE ends = t + 3000000, pulse = COALESCE(p_pulse, pulse);
+    INSERT INTO fencelock_client (client, ends, pulse) VALUES (p_client, t + 3000000, COALESCE(p_pulse, -CONNECTION_ID()))
+      ON DUPLICATE KEY UPDATE ends = t + 3000000, pulse = COALESCE(p_pulse, IF(pulse < 0, -CONNECTION_ID(), pulse));
   END IF;
 END
 //
