@@ -9,6 +9,7 @@ use crate::{
     guard::{Guard, Held},
     keeper::{Host, Job, Keeper},
     locks::{Cell, Election, Mutex, Options, Owner, RwLock, Semaphore},
+    quorum::Quorum,
     shared_guard::SharedGuard,
     ticket::Ticket,
     turns::Turns,
@@ -100,7 +101,7 @@ impl Core {
 impl Drop for Core {
     fn drop(&mut self) {
         self.host.farewell();
-        engines().remove(&address(self.engine()));
+        free(self.engine());
     }
 }
 /// The engines that have a client. A second one would keep another session's time, and its end would close the first one's
@@ -111,6 +112,17 @@ fn engines() -> MutexGuard<'static, HashSet<usize>> {
 }
 fn address(engine: &Arc<dyn Engine>) -> usize {
     Arc::as_ptr(engine).cast::<()>().addr()
+}
+/// It is this client's, or this quorum's, and nobody else's.
+pub(crate) fn take(engine: &Arc<dyn Engine>) -> Result<()> {
+    if engines().insert(address(engine)) {
+        return Ok(());
+    }
+    let taken = Error::new(ErrorKind::InvalidConfig, "connect", "this engine has a client already");
+    Err(taken.hint("clone that client, or open another engine"))
+}
+pub(crate) fn free(engine: &Arc<dyn Engine>) {
+    engines().remove(&address(engine));
 }
 impl fmt::Debug for Core {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -204,14 +216,11 @@ impl ClientBuilder {
     /// `Unreachable` when the system has no timer or no random numbers for it; `InvalidConfig` when the engine has a client
     /// already.
     pub fn build(self) -> Result<Client> {
-        let engine = address(&self.engine);
-        if !engines().insert(engine) {
-            let taken = Error::new(ErrorKind::InvalidConfig, "connect", "this engine has a client already");
-            return Err(taken.hint("clone that client, or open another engine"));
-        }
+        let engine = self.engine.clone();
+        take(&engine)?;
         let made = self.core();
         if made.is_err() {
-            engines().remove(&engine);
+            free(&engine);
         }
         Ok(Client { core: Arc::new(made?) })
     }
@@ -226,6 +235,25 @@ impl Client {
     /// For an engine in hand; `fencelock::connect` makes one from a URL.
     pub fn builder(engine: Arc<dyn Engine>) -> ClientBuilder {
         ClientBuilder { engine, clock: Arc::new(BootClock), here: false, seed: None, gate: None }
+    }
+    /// For several independent stores as one: a lock is held while a majority of them says so, and any minority may fail. See
+    /// [`Quorum`], which has the options.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), fencelock_core::Error> {
+    /// # use std::sync::Arc;
+    /// use fencelock_core::{Client, Engine, memory::MemoryEngine};
+    ///
+    /// let stores = (0..5).map(|_| Arc::new(MemoryEngine::new()) as Arc<dyn Engine>);
+    /// let client = Client::quorum(stores)?.build()?;
+    /// client.mutex("orders/42").lock().await?.release().await?;
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// `InvalidConfig` or `Unsupported`, as [`Quorum::new`] says.
+    pub fn quorum(engines: impl IntoIterator<Item = Arc<dyn Engine>>) -> Result<ClientBuilder> {
+        Ok(Self::builder(Arc::new(Quorum::new(engines)?)))
     }
     /// A mutex of this name. Nothing is sent, and nothing is checked, before the first await.
     pub fn mutex(&self, name: impl AsRef<str>) -> Mutex {

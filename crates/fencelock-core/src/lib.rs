@@ -24,6 +24,7 @@ pub mod mutants;
 mod os;
 mod pace;
 mod pauses;
+mod quorum;
 mod server_time;
 mod shared_guard;
 pub mod testing;
@@ -51,6 +52,7 @@ pub use locks::{
     Cell, Election, Leader, Member, MultiGuard, MultiLock, Mutex, Observer, Owner, RwLock, Semaphore, Term,
 };
 pub use pace::Pace;
+pub use quorum::Quorum;
 pub use server_time::ServerTime;
 pub use shared_guard::SharedGuard;
 pub use ticket::Ticket;

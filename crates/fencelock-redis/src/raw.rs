@@ -63,15 +63,27 @@ impl Raw {
         pair.map_err(|e| Fault::Redis(e).tell("lock", &self.endpoint))
     }
     async fn send(&mut self, key: &str, hold: &str, identity: &str) -> RedisResult<()> {
+        let token = self.take(key, hold, identity).await?;
+        self.give(key, hold, token).await
+    }
+    /// The first half of a pair, by the lock's key; its token.
+    pub async fn take(&mut self, key: &str, hold: &str, identity: &str) -> RedisResult<i64> {
         let mut acquire = redis::cmd("EVALSHA");
         acquire.arg(&ACQUIRE.sha).arg(1).arg(key).arg("3600000").arg(hold).arg("mutex").arg("m").arg("1").arg("0");
         acquire.arg("30000000").arg("9007199254740991").arg("0").arg("1").arg("fl:%0").arg(identity);
         let answer = self.conn.send_packed_command(&acquire).await?;
         let Value::Array(parts) = &answer else { return Err(refused()) };
-        let token = parts.get(1).and_then(number).ok_or_else(refused)?;
+        parts.get(1).and_then(number).ok_or_else(refused)
+    }
+    /// The other half.
+    pub async fn give(&mut self, key: &str, hold: &str, token: i64) -> RedisResult<()> {
         let mut release = redis::cmd("EVALSHA");
         release.arg(&RELEASE.sha).arg(1).arg(key).arg("3600000").arg(hold).arg(token);
         self.conn.send_packed_command(&release).await.map(drop)
+    }
+    /// The key of a name.
+    pub fn key(&self, name: &Name) -> String {
+        self.keys.key(name)
     }
 }
 fn refused() -> redis::RedisError {

@@ -5,6 +5,7 @@ mod etcd;
 mod memory;
 mod mysql;
 mod postgres;
+mod quorum;
 mod redis;
 mod sqlite;
 mod zookeeper;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
 const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &memory::Leases,
     &memory::Sessions,
+    &quorum::Five,
     &sqlite::Sqlite,
     &redis::Servers::Alone,
     &redis::Servers::Sentinels,

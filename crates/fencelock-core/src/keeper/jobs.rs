@@ -1,5 +1,5 @@
 //! What the keeper's runtime does: renewals that are due, and the jobs that others leave to it.
-use super::{Keeper, Reports};
+use super::{Heeds, Keeper, Reports};
 use crate::{
     attempt::PATIENCE,
     clock::Moment,
@@ -111,7 +111,7 @@ impl Keeper {
         tasks.spawn(through(self.gate.clone(), task));
     }
     async fn attend(self: Arc<Self>) {
-        let reports = Reports(self.clone());
+        let reports = Reports(Heeds::Keeper(self.clone()));
         let mut pauses = Pauses::long();
         loop {
             let started = self.clock.now();

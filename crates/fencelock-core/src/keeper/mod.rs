@@ -63,11 +63,23 @@ pub(crate) struct Keeper {
 
 /// Where an engine's `run` reports to. Cheap to clone; a report takes no I/O and no time.
 #[derive(Clone)]
-pub struct Reports(Arc<Keeper>);
+pub struct Reports(Heeds);
+#[derive(Clone)]
+enum Heeds {
+    Keeper(Arc<Keeper>),
+    /// An engine that is made of engines hears what they report.
+    Engine(Arc<dyn Fn(Event) + Send + Sync>),
+}
 impl Reports {
+    pub(crate) fn to(heed: impl Fn(Event) + Send + Sync + 'static) -> Self {
+        Self(Heeds::Engine(Arc::new(heed)))
+    }
     /// Tells core. Report the heartbeat of a grant before the grant is returned (SAFETY G1).
     pub fn send(&self, event: Event) {
-        self.0.heed(event);
+        match &self.0 {
+            Heeds::Keeper(keeper) => keeper.heed(event),
+            Heeds::Engine(heed) => heed(event),
+        }
     }
 }
 impl fmt::Debug for Reports {

@@ -75,6 +75,16 @@ impl HoldId {
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
+    /// What this is the n-th part of: a quorum counts in the last byte, which is zero in every id that core mints, how often it has
+    /// asked its nodes. Each time is an attempt of its own (SAFETY A1), and whoever looks sees whose.
+    pub(crate) const fn part(self, n: u8) -> Self {
+        let mut bytes = self.0;
+        bytes[15] = n;
+        Self(bytes)
+    }
+    pub(crate) const fn whole(self) -> Self {
+        self.part(0)
+    }
 }
 impl fmt::Display for HoldId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,12 +160,13 @@ impl Minter {
             Some(seed) => u128::from(seed).wrapping_mul(0x2545_f491_4f6c_dd1d_9e37_79b9_7f4a_7c15),
             None => random()?,
         };
-        Ok(Self { start, next: AtomicU64::new(0) })
+        // The last byte is a quorum's: see `HoldId::part`.
+        Ok(Self { start: start << 8, next: AtomicU64::new(0) })
     }
     pub(crate) fn mint(&self) -> HoldId {
         // The odd factor spreads the ids, so that the first digits tell them apart for people; it loses none.
         let n = u128::from(self.next.fetch_add(1, Relaxed));
-        let id = self.start.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));
+        let id = self.start.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) << 8);
         HoldId(id.to_be_bytes())
     }
 }

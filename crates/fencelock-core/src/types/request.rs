@@ -28,6 +28,8 @@ struct Inner {
     ends: AtomicU64,
     /// The first attempt of the same wait: what they have in common is kept there. `None`: this is it.
     root: Option<Request>,
+    /// Of a part of an attempt, on one node of a quorum: the attempt. Whoever stops that stops this.
+    whole: Option<Request>,
     flags: AtomicU8,
     changed: Notify,
     course: Mutex<Course>,
@@ -59,12 +61,17 @@ pub(crate) struct Wish {
 
 impl Request {
     pub(crate) fn new(wish: Wish, hold: HoldId, floor: Option<Token>) -> Self {
-        Self::make(wish, hold, floor, None)
+        Self::make(wish, hold, floor, None, None)
     }
-    fn make(wish: Wish, hold: HoldId, floor: Option<Token>, root: Option<Self>) -> Self {
+    /// The n-th question to the nodes of a quorum about this attempt, which may be stopped by itself.
+    pub(crate) fn part(&self, n: u8, wait: bool, floor: Option<Token>) -> Self {
+        let wish = Wish { wait, ..self.0.wish.clone() };
+        Self::make(wish, self.hold().part(n), floor, None, Some(self.clone()))
+    }
+    fn make(wish: Wish, hold: HoldId, floor: Option<Token>, root: Option<Self>, whole: Option<Self>) -> Self {
         let (flags, changed, ends) = (AtomicU8::new(0), Notify::new(), AtomicU64::new(0));
         let course = Mutex::default();
-        Self(Arc::new(Inner { wish, hold, floor, ends, root, flags, changed, course }))
+        Self(Arc::new(Inner { wish, hold, floor, ends, root, whole, flags, changed, course }))
     }
     fn root(&self) -> &Inner {
         self.0.root.as_ref().map_or(&self.0, |root| &root.0)
@@ -129,6 +136,8 @@ impl Request {
     /// keeper, which withdraws once more after the latest end it finds, comes after every command that could create.
     pub fn open(&self, now: Moment, window: Duration) -> Option<Moment> {
         let _course = self.course();
+        // Always in this order: a part knows its whole, and not the other way round.
+        let _whole = self.0.whole.as_ref().map(Self::course);
         if self.is(STOPPED) && !lives(Mutant::StopNotOrdered) {
             return None;
         }
@@ -148,6 +157,9 @@ impl Request {
     /// The engine queued this attempt and tells what it knows, for waiting messages and errors. From here on it runs as a
     /// task, so that a caller who does not poll stops nobody.
     pub fn queued(&self, busy: Busy) {
+        if let Some(whole) = &self.0.whole {
+            whole.queued(busy.clone().in_whole());
+        }
         self.course().busy = Some(busy);
         self.root().flags.fetch_or(QUEUED, AcqRel);
     }
@@ -175,7 +187,7 @@ impl Request {
             return None;
         }
         let root = self.0.root.clone().unwrap_or_else(|| self.clone());
-        let next = Self::make(self.0.wish.clone(), hold, floor, Some(root));
+        let next = Self::make(self.0.wish.clone(), hold, floor, Some(root), None);
         course.current = Some(next.clone());
         self.root().flags.fetch_and(!SETTLED, AcqRel);
         Some(next)
@@ -219,16 +231,32 @@ impl Request {
     }
     fn is(&self, flag: u8) -> bool {
         self.root().flags.load(Acquire) & flag != 0
+            || flag == STOPPED && self.0.whole.as_ref().is_some_and(|whole| whole.is(STOPPED))
     }
     async fn reached(&self, flag: u8) {
         let mut changed = pin!(self.root().changed.notified());
+        let Some(whole) = &self.0.whole else {
+            loop {
+                changed.as_mut().enable();
+                if self.is(flag) {
+                    return;
+                }
+                changed.as_mut().await;
+                changed.set(self.root().changed.notified());
+            }
+        };
+        let mut above = pin!(whole.root().changed.notified());
         loop {
             changed.as_mut().enable();
+            above.as_mut().enable();
             if self.is(flag) {
                 return;
             }
-            changed.as_mut().await;
-            changed.set(self.root().changed.notified());
+            tokio::select! {
+                biased;
+                () = changed.as_mut() => changed.set(self.root().changed.notified()),
+                () = above.as_mut() => above.set(whole.root().changed.notified()),
+            }
         }
     }
 }

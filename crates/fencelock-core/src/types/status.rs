@@ -19,11 +19,20 @@ pub struct Busy {
     pub holder: Option<Box<Holder>>,
     /// How many wait before us, where the engine told.
     pub ahead: Option<u32>,
+    /// On which of its nodes somebody else has it, of a quorum.
+    pub nodes: Vec<Arc<str>>,
 }
 impl Busy {
     /// What an engine knows.
     pub fn new(holder: Option<Holder>, ahead: Option<u32>) -> Self {
-        Self { name: None, holder: holder.map(Box::new), ahead }
+        Self { name: None, holder: holder.map(Box::new), ahead, nodes: Vec::new() }
+    }
+    /// As it is told of the whole quorum, by one of its nodes.
+    pub(crate) fn in_whole(mut self) -> Self {
+        if let Some(holder) = &mut self.holder {
+            holder.hold = holder.hold.whole();
+        }
+        self
     }
     #[must_use]
     pub(crate) fn of(mut self, name: &Name) -> Self {
@@ -46,10 +55,13 @@ impl fmt::Display for Busy {
             )?,
             None => f.write_str("somebody else is next")?,
         }
-        match self.ahead {
-            Some(n) if n > 0 => write!(f, ", {n} ahead of you"),
-            _ => Ok(()),
+        if let Some(n) = self.ahead.filter(|n| *n > 0) {
+            write!(f, ", {n} ahead of you")?;
         }
+        for (n, node) in self.nodes.iter().enumerate() {
+            write!(f, "{}{node}", if n == 0 { ", on " } else { ", " })?;
+        }
+        Ok(())
     }
 }
 impl std::error::Error for Busy {}

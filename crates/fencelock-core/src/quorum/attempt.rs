@@ -1,0 +1,599 @@
+//! From a request to a majority, or to nothing.
+//!
+//! Whoever does not wait asks all nodes at once, and gives back what he got if it is no majority. Whoever waits, too, but on one of them
+//! he queues: on the lowest that he can reach, which all clients number alike. Where others want the name as well he asks that one
+//! alone, and the others when it has granted; so those who wait have an order, and none of them holds what another needs.
+//!
+//! * While he is in a queue he has nothing on any node.
+//! * With the grant of his queue in hand he asks the others again, a few times after 1 to 50 ms: who else got some of them gives them
+//!   back, since he is behind him in the queue, or holds the lock, and then he goes to queue where that one holds.
+//! * Two for whom different nodes are the lowest meet in the majority: both give back what is too little, and come again after 1 to
+//!   50 ms, each as chance has it.
+//! * Once in a while he looks whether his queue still answers and whether it is the holder's.
+use super::{
+    ballot::{Ballot, Settled, Verdict, Vote, settle},
+    entry::{Entry, Piece},
+    gather::{Call, Gather},
+    nodes::{Owed, Shared, silent},
+    say,
+};
+use crate::{
+    clock::Moment,
+    error::{Error, ErrorKind, Result},
+    types::{Busy, Grant, Holder, Lease, Outcome, Request, Status, Token},
+};
+use std::{sync::Arc, time::Duration};
+use tokio::time::{sleep, timeout};
+
+/// Whoever would queue on a node gives it so long to say that he does.
+const FIRST_WORD: Duration = Duration::from_millis(50);
+/// With the grant of the queue in hand the others are asked so often.
+const TRIES: u32 = 8;
+/// A hold that ends so soon is waited for with the grant of the queue in hand.
+const SOON: Duration = Duration::from_millis(100);
+/// When a waiter looks around for the first time, and how often later.
+const LOOK: Duration = Duration::from_millis(250);
+const LOOK_LATER: Duration = Duration::from_millis(1_000);
+/// How often a token is written anew, each time further above the nodes' clocks.
+const WRITES: u32 = 4;
+
+pub(super) struct Attempt<'a> {
+    shared: &'a Arc<Shared>,
+    request: &'a Request,
+    pub(super) entry: Arc<Entry>,
+    busy: Vec<(usize, Busy)>,
+    failed: Vec<(usize, Error)>,
+}
+/// How one question to the nodes ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    Won,
+    Lost,
+    /// There are no ids left, or somebody has ended the entry: core comes again.
+    Over,
+    Stopped,
+}
+/// A place in the queue of a node.
+struct Place {
+    node: usize,
+    request: Request,
+    call: Call<Result<Outcome>>,
+}
+/// Where an attempt that waits stands.
+enum At {
+    /// It asks all nodes; a place in the queue counts as a no of everybody's, if it is `humble`.
+    All {
+        humble: bool,
+    },
+    /// It has the grant of this one.
+    Hand {
+        node: usize,
+        tries: u32,
+        since: Moment,
+    },
+    Place(Place),
+    /// It asks this one alone.
+    Queue(usize),
+}
+/// What a look around says.
+enum Look {
+    Stay,
+    /// A majority is free: somebody's leftovers are in the way here.
+    Free,
+    /// The queue does not answer.
+    Silent,
+    /// Who holds the lock holds it there.
+    Move(usize),
+}
+
+impl<'a> Attempt<'a> {
+    pub(super) fn new(shared: &'a Arc<Shared>, request: &'a Request) -> Self {
+        let entry = shared.table.open(request, shared.nodes.len());
+        Self { shared, request, entry, busy: Vec::new(), failed: Vec::new() }
+    }
+    fn limit(&self) -> Duration {
+        Shared::patience(self.request.ttl())
+    }
+    /// So many no's, and there is no majority.
+    fn blocks(&self) -> usize {
+        self.shared.nodes.len() - self.shared.need() + 1
+    }
+    /// Above all that the nodes' clocks show, so that all of them give the same (SAFETY T4).
+    fn floor(&self) -> Option<Token> {
+        let above = self.shared.proposal().and_then(|token| Token::new(token - 1));
+        above.max(self.request.floor())
+    }
+
+    /// *Cancel safety:* whoever drops this has core withdraw the attempt, and the entry knows of all that was asked.
+    pub(super) async fn run(&mut self) -> Result<Outcome> {
+        if self.request.wait() {
+            return self.wait().await;
+        }
+        // Who waits to write is in the queue of one node: readers heed it, and do not pass him for ever.
+        let humble = !self.request.claim().is_exclusive();
+        match self.ask(None, None, humble.then(|| self.lowest())).await {
+            (End::Won, _) => match self.win().await {
+                Ok(Some(outcome)) => return Ok(outcome),
+                Ok(None) => {}
+                Err(error) => {
+                    self.shared.undo(&self.entry, None, false).await;
+                    return Err(error);
+                }
+            },
+            (End::Lost, _) => {}
+            (End::Over, _) => return Ok(Outcome::Displaced),
+            (End::Stopped, _) => return Ok(self.stopped()),
+        }
+        self.shared.undo(&self.entry, None, false).await;
+        self.refusal()
+    }
+    async fn wait(&mut self) -> Result<Outcome> {
+        let (mut been, mut misses) = (false, 0);
+        let name = self.request.name();
+        let mut at = if self.shared.is_contended(name) { At::Queue(self.lowest()) } else { At::All { humble: true } };
+        loop {
+            if self.request.is_stopped() {
+                return Ok(self.stopped());
+            }
+            at = match at {
+                At::All { humble } => {
+                    let queue = self.lowest();
+                    let (end, place) = self.ask(None, Some(queue), humble.then_some(queue)).await;
+                    match end {
+                        End::Won => match self.win().await? {
+                            Some(outcome) => return Ok(outcome),
+                            None => self.start_over(&mut misses).await,
+                        },
+                        End::Over => return Ok(Outcome::Displaced),
+                        End::Stopped => return Ok(self.stopped()),
+                        End::Lost => {
+                            self.shared.contend(name);
+                            // An outage is waited over by those who have waited before it (SAFETY E8).
+                            let gives_up = self.unreached() && !been;
+                            let has = self.has(queue) && !gives_up;
+                            // A place is not given up with what the others gave.
+                            let keeps = has || place.is_some() && !gives_up;
+                            self.shared.undo(&self.entry, keeps.then_some(queue), false).await;
+                            if let Some(error) = self.definite() {
+                                return Err(error);
+                            }
+                            match place {
+                                Some(place) if !gives_up => At::Place(place),
+                                _ if gives_up => return self.refusal(),
+                                _ if has => self.in_hand(queue, 0, self.shared.now()).await,
+                                _ => match self.in_the_way() {
+                                    Some(node) if !self.unreached() => At::Queue(node),
+                                    _ => self.start_over(&mut misses).await,
+                                },
+                            }
+                        }
+                    }
+                }
+                At::Queue(node) => match self.queue(node).await {
+                    Ok(at) => at,
+                    Err(Some(outcome)) => return Ok(outcome),
+                    Err(None) => At::All { humble: true },
+                },
+                At::Place(place) => {
+                    been = true;
+                    self.shared.contend(name);
+                    match self.stand(place).await {
+                        Ok(at) => at,
+                        Err(Some(outcome)) => return Ok(outcome),
+                        Err(None) => self.start_over(&mut misses).await,
+                    }
+                }
+                At::Hand { node, tries, since } => {
+                    been = true;
+                    match self.ask(Some(node), None, None).await.0 {
+                        End::Won => match self.win().await? {
+                            Some(outcome) => return Ok(outcome),
+                            None => self.start_over(&mut misses).await,
+                        },
+                        End::Over => return Ok(Outcome::Displaced),
+                        End::Stopped => return Ok(self.stopped()),
+                        End::Lost => {
+                            self.shared.undo(&self.entry, Some(node), false).await;
+                            if let Some(error) = self.definite() {
+                                return Err(error);
+                            }
+                            self.in_hand(node, tries, since).await
+                        }
+                    }
+                }
+            };
+        }
+    }
+    /// The others were not to be had: again soon, or to the queue of whoever has them.
+    async fn in_hand(&mut self, node: usize, tries: u32, since: Moment) -> At {
+        // Not at first sight: it may be somebody who is about to see that he has too little.
+        let held = self.blocker().filter(|(_, left)| *left > SOON && tries > 1);
+        let long = since.until(self.shared.now()) > self.request.ttl() / 4;
+        if held.is_none() && tries < TRIES && !long && self.has(node) {
+            self.pause(tries).await;
+            return At::Hand { node, tries: tries + 1, since };
+        }
+        self.shared.undo(&self.entry, None, false).await;
+        self.pause(if held.is_some() { 0 } else { TRIES }).await;
+        self.in_the_way().map_or(At::All { humble: true }, At::Queue)
+    }
+    async fn start_over(&mut self, misses: &mut u32) -> At {
+        self.shared.undo(&self.entry, None, false).await;
+        self.pause(*misses).await;
+        if self.unreached() {
+            let outage = Duration::from_millis(50 << (*misses).min(4));
+            tokio::select! {
+                biased;
+                () = self.request.stopped() => {}
+                () = sleep(outage) => {}
+            }
+        }
+        *misses += 1;
+        At::All { humble: true }
+    }
+    /// 1 to 50 ms, less in the beginning, as chance has it: of those who meet one comes first.
+    async fn pause(&self, tries: u32) {
+        let most = (4_u64 << tries.min(5)).min(50);
+        let nap = Duration::from_micros(fastrand::u64(1_000..=most * 1_000));
+        tokio::select! {
+            biased;
+            () = self.request.stopped() => {}
+            () = sleep(nap) => {}
+        }
+    }
+
+    /// Asks all nodes but the one in hand, each at once, until there is a majority or there can be none. On `queue` it waits: the
+    /// place that came of that is told, too.
+    async fn ask(&mut self, hand: Option<usize>, queue: Option<usize>, veto: Option<usize>) -> (End, Option<Place>) {
+        self.busy.clear();
+        self.failed.clear();
+        let nodes = self.shared.nodes.len();
+        let Some(n) = self.entry.next() else { return (End::Over, None) };
+        let (mut ballot, mut gather, floor) = (Ballot::of(nodes).with_veto(veto), Gather::default(), self.floor());
+        let mut asked = Vec::with_capacity(nodes);
+        for node in 0..nodes {
+            if hand == Some(node) {
+                ballot.cast(node, Vote::Yes);
+                continue;
+            }
+            let Some(request) = self.entry.ask(node, n, queue == Some(node), floor) else { return (End::Over, None) };
+            let (engine, part) = (self.shared.nodes[node].engine.clone(), request.clone());
+            gather.ask(node, async move { engine.acquire(&part).await });
+            asked.push((node, request));
+        }
+        let part = |node: usize| asked.iter().find(|(of, _)| *of == node).map(|(_, request)| request);
+        let queued = || queue.and_then(part).is_some_and(Request::is_queued);
+        let (mut late, mut in_queue) = (std::pin::pin!(sleep(self.limit())), false);
+        let end = loop {
+            if !in_queue && queued() {
+                in_queue = true;
+                if let (Some(node), Some(busy)) = (queue, queue.and_then(part).and_then(Request::last_report)) {
+                    ballot.cast(node, Vote::No);
+                    self.busy.push((node, busy));
+                }
+            }
+            match ballot.verdict() {
+                Verdict::Won => break End::Won,
+                Verdict::Lost => break End::Lost,
+                Verdict::Open => {}
+            }
+            tokio::select! {
+                biased;
+                () = self.request.stopped() => return (End::Stopped, None),
+                answers = gather.some(|| !in_queue && queued()) => for (node, answer) in answers {
+                    if let Some(request) = part(node) {
+                        let failed = answer.is_err();
+                        let yes = self.hear(node, request, answer);
+                        ballot.cast(node, if yes { Vote::Yes } else if failed { Vote::Silent } else { Vote::No });
+                    }
+                },
+                () = &mut late => {
+                    for (node, _) in asked.iter().filter(|(node, _)| gather.asks(*node)) {
+                        if !(in_queue && queue == Some(*node)) {
+                            self.shared.suspect(*node);
+                            self.failed.push((*node, silent("lock")));
+                            ballot.cast(*node, Vote::Silent);
+                        }
+                    }
+                    // Everybody has a vote now: the verdict is not open any more.
+                    late.as_mut().reset(tokio::time::Instant::now() + Duration::from_secs(86_400));
+                }
+            }
+        };
+        let mut place = None;
+        for (node, call) in gather.rest() {
+            let Some(request) = part(node).cloned() else { continue };
+            match end {
+                End::Lost if in_queue && queue == Some(node) => place = Some(Place { node, request, call }),
+                End::Won if in_queue && queue == Some(node) => self.leave(node, &request),
+                End::Won => self.adopt_late(node, request, call),
+                _ => self.leave(node, &request),
+            }
+        }
+        (end, place)
+    }
+    /// An answer; true: it has granted.
+    fn hear(&mut self, node: usize, request: &Request, answer: Result<Outcome>) -> bool {
+        match answer {
+            Ok(Outcome::Granted(grant)) => {
+                self.shared.answers(node);
+                self.shared.saw(node, &grant);
+                if self.entry.granted(node, request, &grant) {
+                    return true;
+                }
+            }
+            // After a stop it has not looked.
+            Ok(Outcome::Busy(busy)) if !request.is_stopped() => {
+                self.shared.answers(node);
+                self.entry.closed(node, request.hold());
+                self.busy.push((node, busy.in_whole()));
+                return false;
+            }
+            Ok(Outcome::Busy(_) | Outcome::Displaced) => {}
+            Err(error) => {
+                if error.is_temporary() {
+                    self.shared.suspect(node);
+                }
+                self.failed.push((node, error));
+            }
+        }
+        self.leave(node, request);
+        false
+    }
+    /// The lock is won without this one: what it answers belongs to the hold, and goes with it; silence is undone.
+    fn adopt_late(&self, node: usize, request: Request, call: Call<Result<Outcome>>) {
+        let (shared, entry, limit) = (self.shared.clone(), self.entry.clone(), self.limit());
+        self.shared.behind(async move {
+            // Also when this is dropped with its runtime.
+            let owed = Owed { shared: &shared, node, request: Some(request.clone()) };
+            match timeout(limit, call).await {
+                Ok(Ok(Outcome::Granted(grant))) => {
+                    shared.answers(node);
+                    shared.saw(node, &grant);
+                    owed.paid();
+                    if !entry.granted(node, &request, &grant) {
+                        // It was given back meanwhile.
+                        let piece = Piece { sent_at: shared.now(), request, grant };
+                        drop(shared.clone().give_back(node, piece, limit).await);
+                    }
+                    return;
+                }
+                Ok(Ok(Outcome::Busy(_))) if !request.is_stopped() => {
+                    shared.answers(node);
+                    owed.paid();
+                }
+                Ok(_) => {}
+                Err(_) => shared.suspect(node),
+            }
+            entry.closed(node, request.hold());
+        });
+    }
+    fn leave(&self, node: usize, request: &Request) {
+        self.entry.closed(node, request.hold());
+        self.shared.owe(node, request.clone());
+    }
+
+    /// Asks one node alone, and queues there. `Err`: it ends so, or all are asked.
+    async fn queue(&mut self, node: usize) -> Result<At, Option<Outcome>> {
+        let Some(n) = self.entry.next() else { return Err(Some(Outcome::Displaced)) };
+        let Some(request) = self.entry.ask(node, n, true, self.floor()) else {
+            return Err(Some(Outcome::Displaced));
+        };
+        let (engine, part) = (self.shared.nodes[node].engine.clone(), request.clone());
+        let mut call: Call<Result<Outcome>> = Box::pin(async move { engine.acquire(&part).await });
+        tokio::select! {
+            biased;
+            () = self.request.stopped() => return Err(Some(self.stopped())),
+            answer = &mut call => return self.entered(node, &request, answer),
+            () = sleep(FIRST_WORD) => {}
+        }
+        if request.is_queued() {
+            return Ok(At::Place(Place { node, request, call }));
+        }
+        self.shared.suspect(node);
+        self.leave(node, &request);
+        Err(None)
+    }
+    fn entered(&mut self, node: usize, request: &Request, answer: Result<Outcome>) -> Result<At, Option<Outcome>> {
+        if self.hear(node, request, answer) {
+            return Ok(At::Hand { node, tries: 0, since: self.shared.now() });
+        }
+        Err(None)
+    }
+    /// Waits in a queue. `Err`: it ends so, or begins anew.
+    async fn stand(&mut self, mut place: Place) -> Result<At, Option<Outcome>> {
+        let mut look = LOOK;
+        loop {
+            tokio::select! {
+                biased;
+                () = self.request.stopped() => return Err(Some(self.stopped())),
+                answer = &mut place.call => return self.entered(place.node, &place.request, answer),
+                () = sleep(look.mul_f64(0.9 + 0.2 * fastrand::f64())) => {}
+            }
+            look = LOOK_LATER;
+            let seen = tokio::select! {
+                biased;
+                () = self.request.stopped() => return Err(Some(self.stopped())),
+                answer = &mut place.call => return self.entered(place.node, &place.request, answer),
+                seen = self.look(place.node) => seen,
+            };
+            let next = match seen {
+                Look::Stay => continue,
+                Look::Free => At::All { humble: false },
+                Look::Silent => {
+                    self.shared.suspect(place.node);
+                    At::All { humble: true }
+                }
+                Look::Move(node) => At::Queue(node),
+            };
+            self.leave(place.node, &place.request);
+            return Ok(next);
+        }
+    }
+    /// Looks whether this is still where to wait.
+    async fn look(&self, here: usize) -> Look {
+        let (mut gather, name) = (Gather::default(), self.request.name());
+        for (node, of) in self.shared.nodes.iter().enumerate() {
+            let (engine, name, limit) = (of.engine.clone(), name.clone(), self.limit());
+            gather.ask(node, async move { timeout(limit, engine.inspect(&name)).await });
+        }
+        let mut seen: Vec<(usize, Status)> = Vec::new();
+        while !gather.is_empty() {
+            let answers = gather.some(|| false).await;
+            seen.extend(answers.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?.ok()?))));
+        }
+        let held: Vec<_> = seen.iter().flat_map(|(node, at)| at.holders.iter().map(|holder| (*node, holder))).collect();
+        let free = seen.iter().filter(|(node, at)| *node != here && !at.is_held()).count();
+        if !seen.iter().any(|(node, _)| *node == here) {
+            Look::Silent
+        } else if free >= self.shared.need() {
+            Look::Free
+        } else {
+            match strongest(held) {
+                Some((nodes, _)) if nodes.len() >= self.blocks() && !nodes.contains(&here) => Look::Move(nodes[0]),
+                _ => Look::Stay,
+            }
+        }
+    }
+
+    /// From a majority of grants to one token and one time. `None`: some of them are lost meanwhile.
+    async fn win(&mut self) -> Result<Option<Outcome>> {
+        let Some(token) = self.token().await? else { return Ok(None) };
+        let Some(standing) = self.entry.hold(self.shared.need(), token) else { return Ok(None) };
+        let (name, claim, ttl) = (self.request.name().clone(), self.request.claim(), self.request.ttl());
+        let lease = Lease::Own { sent_at: standing.sent_at };
+        let (hold, token, server_micros) = (self.request.hold(), standing.token, standing.server_micros);
+        Ok(Some(Outcome::Granted(Grant { name, claim, hold, token, ttl, lease, server_micros, place: None })))
+    }
+    async fn token(&mut self) -> Result<Option<Token>> {
+        // A number does not order those who hold beside each other: any that tells them apart will do.
+        if !self.request.claim().is_exclusive() {
+            return Ok(say::commonest(self.entry.tokens()).and_then(Token::new));
+        }
+        for write in 0..=WRITES {
+            let clock = self.shared.proposal().unwrap_or(0) + (i64::from((1 << (2 * write)) - 1)) * 100_000;
+            match settle(self.shared.nodes.len(), &self.entry.tokens(), clock) {
+                Settled::On(token) => return Ok(Token::new(token)),
+                Settled::Lost => return Ok(None),
+                Settled::Write(token) if write < WRITES => self.write(token).await,
+                Settled::Write(_) => {}
+            }
+        }
+        let apart = Error::new(ErrorKind::Unreachable, "lock", "the nodes agree on no token");
+        Err(apart.with("name", self.request.name()).hint("their clocks must not be a day apart"))
+    }
+    /// Writes a token where our hold still is, until a majority has it. The hold passes to itself, under another id: the one step of
+    /// an engine that compares the owner and gives a fresh token (SAFETY A5, T4).
+    async fn write(&mut self, token: i64) {
+        let Some(n) = self.entry.next() else { return };
+        let (floor, mut gather, mut asked) = (Token::new(token - 1), Gather::default(), Vec::new());
+        for (node, piece) in self.entry.pieces() {
+            if piece.grant.token.get() == token {
+                continue;
+            }
+            let Some(next) = self.entry.ask(node, n, false, floor) else { return };
+            let Some(piece) = self.entry.moving(node) else { continue };
+            let (engine, part) = (self.shared.nodes[node].engine.clone(), next.clone());
+            let grant = piece.grant.clone();
+            gather.ask(node, async move { engine.exchange(&grant, &part).await });
+            asked.push((node, piece.request, next));
+        }
+        let mut late = std::pin::pin!(sleep(self.limit()));
+        let (entry, need) = (self.entry.clone(), self.shared.need());
+        let settled = || entry.tokens().iter().filter(|given| **given == token).count() >= need;
+        while !gather.is_empty() && !settled() {
+            tokio::select! {
+                biased;
+                () = self.request.stopped() => return,
+                answers = gather.some(|| false) => for (node, answer) in answers {
+                    let Some((_, old, next)) = asked.iter().find(|(of, ..)| *of == node) else { continue };
+                    match answer {
+                        Ok(Outcome::Granted(grant)) => {
+                            self.shared.saw(node, &grant);
+                            self.entry.closed(node, old.hold());
+                            if !self.entry.granted(node, next, &grant) {
+                                self.leave(node, next);
+                            }
+                        }
+                        // It is not there, and nothing was made.
+                        Ok(Outcome::Busy(_)) if !next.is_stopped() => {
+                            self.entry.closed(node, old.hold());
+                            self.entry.closed(node, next.hold());
+                        }
+                        _ => {
+                            self.leave(node, old);
+                            self.leave(node, next);
+                        }
+                    }
+                },
+                () = &mut late => break,
+            }
+        }
+        // Nobody knows under which of the two it is there, if at all: it does not count, and goes.
+        for (node, _) in gather.rest() {
+            for (_, old, next) in asked.iter().filter(|(of, ..)| *of == node) {
+                self.leave(node, old);
+                self.leave(node, next);
+            }
+        }
+    }
+
+    fn has(&self, node: usize) -> bool {
+        self.entry.pieces().iter().any(|(of, _)| *of == node)
+    }
+    /// The lowest that is not known to be silent.
+    fn lowest(&self) -> usize {
+        (0..self.shared.nodes.len()).find(|node| !self.shared.is_suspect(*node)).unwrap_or(0)
+    }
+    /// So few have answered that there can be no majority, whoever holds what.
+    fn unreached(&self) -> bool {
+        self.failed.len() >= self.blocks()
+    }
+    /// Who keeps us from a majority by himself: the lowest of his nodes, and how long his lease runs.
+    fn blocker(&self) -> Option<(usize, Duration)> {
+        let held = self.busy.iter().filter_map(|(node, busy)| Some((*node, busy.holder.as_deref()?)));
+        let (nodes, holder) = strongest(held.collect())?;
+        (nodes.len() >= self.blocks()).then(|| (nodes[0], holder.left))
+    }
+    /// Where to wait: for him, or else for whoever has the lowest.
+    fn in_the_way(&self) -> Option<usize> {
+        let lowest = || self.busy.iter().map(|(node, _)| *node).min();
+        self.blocker().map(|(node, _)| node).or_else(lowest)
+    }
+    /// What no repetition changes.
+    fn definite(&mut self) -> Option<Error> {
+        let definite = |(_, error): &(usize, Error)| !error.is_temporary();
+        if self.failed.iter().filter(|failed| definite(failed)).count() < self.blocks() {
+            return None;
+        }
+        let first = self.failed.iter().position(definite)?;
+        Some(self.failed.swap_remove(first).1)
+    }
+    fn stopped(&self) -> Outcome {
+        Outcome::Busy(self.request.last_report().unwrap_or_default())
+    }
+    /// Why there is no majority.
+    fn refusal(&mut self) -> Result<Outcome> {
+        if let Some(error) = self.definite() {
+            return Err(error);
+        }
+        if !self.unreached() {
+            return Ok(Outcome::Busy(say::busy(self.shared, &self.busy)));
+        }
+        let mut error = say::unreachable("lock", self.shared, &self.failed).with("name", self.request.name());
+        for (node, busy) in &self.busy {
+            error = error.with("node", format!("{}: {busy}", self.shared.label(*node)));
+        }
+        Err(error)
+    }
+}
+/// Who is named by most nodes: which, the lowest first, and as whom.
+pub(super) fn strongest(held: Vec<(usize, &Holder)>) -> Option<(Vec<usize>, &Holder)> {
+    let nodes = |of: &Holder| -> Vec<usize> {
+        held.iter().filter(|(_, holder)| holder.hold.whole() == of.hold.whole()).map(|(node, _)| *node).collect()
+    };
+    let (_, most) = held.iter().max_by_key(|(node, holder)| (nodes(holder).len(), std::cmp::Reverse(*node)))?;
+    let mut of = nodes(most);
+    of.sort_unstable();
+    Some((of, *most))
+}

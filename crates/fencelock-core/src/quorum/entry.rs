@@ -1,0 +1,298 @@
+//! What this client has on the nodes: of each attempt and of the hold that came of it.
+use super::ballot::nth_largest;
+use crate::{
+    clock::Moment,
+    types::{Claim, Grant, HoldId, Lease, LossReason, Request, Spread, Token},
+};
+use std::{
+    collections::HashMap,
+    hash::BuildHasherDefault,
+    pin::pin,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+use tokio::sync::Notify;
+
+/// All of them, by the hold id that core minted.
+#[derive(Debug, Default)]
+pub(super) struct Table(Mutex<HashMap<HoldId, Arc<Entry>, BuildHasherDefault<Spread>>>);
+impl Table {
+    fn map(&self) -> MutexGuard<'_, HashMap<HoldId, Arc<Entry>, BuildHasherDefault<Spread>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    pub(super) fn open(&self, whole: &Request, nodes: usize) -> Arc<Entry> {
+        let entry = Arc::new(Entry::new(whole.clone(), nodes));
+        self.map().insert(whole.hold(), entry.clone());
+        entry
+    }
+    pub(super) fn get(&self, hold: HoldId) -> Option<Arc<Entry>> {
+        self.map().get(&hold.whole()).cloned()
+    }
+    pub(super) fn remove(&self, hold: HoldId) -> Option<Arc<Entry>> {
+        self.map().remove(&hold.whole())
+    }
+    /// Forgets those whose leases ended long ago: of a hold that was lost by the clock nobody says so here.
+    pub(super) fn prune(&self, now: Moment) {
+        self.map().retain(|_, entry| entry.may_be_there(now));
+    }
+}
+
+/// Questions below, re-creations from here on.
+const MENDED: u8 = 128;
+
+/// One attempt, and the hold that came of it.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// As core asked.
+    pub(super) whole: Request,
+    state: Mutex<State>,
+    rested: Notify,
+}
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    parts: Vec<Part>,
+    /// How often the nodes have been asked: each time under a hold id of its own.
+    asked: u8,
+    mended: u8,
+    /// Re-creations under way.
+    mending: usize,
+    /// The last answer to core: its validity counts from there.
+    reported: Moment,
+    /// The latest end of a lease of ours.
+    until: Moment,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Asking,
+    Held,
+    /// It is given back, or lost: what comes now is not kept.
+    Over,
+}
+/// What one node has of it.
+#[derive(Debug, Default)]
+struct Part {
+    piece: Option<Piece>,
+    /// What may be there, or may come, and nobody has heard of it.
+    open: Vec<Request>,
+    /// What was there is not any more.
+    end: Option<Ended>,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    Gone(LossReason),
+    Released,
+}
+/// A grant of one node.
+#[derive(Clone, Debug)]
+pub(super) struct Piece {
+    pub(super) request: Request,
+    pub(super) grant: Grant,
+    pub(super) sent_at: Moment,
+}
+/// What a majority has granted.
+pub(super) struct Standing {
+    pub(super) token: Token,
+    pub(super) sent_at: Moment,
+    pub(super) server_micros: i64,
+}
+
+impl Entry {
+    fn new(whole: Request, nodes: usize) -> Self {
+        let parts = (0..nodes).map(|_| Part::default()).collect();
+        let (reported, until) = (Moment::ZERO, Moment::ZERO);
+        let state = State { stage: Stage::Asking, parts, asked: 0, mended: MENDED, mending: 0, reported, until };
+        Self { whole, state: Mutex::new(state), rested: Notify::new() }
+    }
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+    /// The number of the next question. `None`: there are no more ids.
+    pub(super) fn next(&self) -> Option<u8> {
+        let mut state = self.state();
+        let n = state.asked;
+        state.asked = (n + 1).min(MENDED);
+        (n < MENDED).then_some(n)
+    }
+    /// The number of the next re-creation. They go round: the one before has long been answered, or undone.
+    pub(super) fn next_mended(&self) -> u8 {
+        let mut state = self.state();
+        let n = state.mended;
+        state.mended = n.checked_add(1).unwrap_or(MENDED);
+        n
+    }
+    /// A node is about to be asked. `None`: it is over.
+    pub(super) fn ask(&self, node: usize, n: u8, wait: bool, floor: Option<Token>) -> Option<Request> {
+        let mut state = self.state();
+        if state.stage == Stage::Over {
+            return None;
+        }
+        let request = self.whole.part(n, wait, floor);
+        state.parts[node].open.push(request.clone());
+        Some(request)
+    }
+    /// A node has granted. False: it is over, or this part of it is lost already, and the grant is to be given back.
+    pub(super) fn granted(&self, node: usize, request: &Request, grant: &Grant) -> bool {
+        let mut state = self.state();
+        let Lease::Own { sent_at } = grant.lease else { return false };
+        let over = state.stage == Stage::Over;
+        let part = &mut state.parts[node];
+        let open = part.close(request.hold());
+        if over || !open {
+            return false;
+        }
+        part.end = None;
+        part.piece = Some(Piece { request: request.clone(), grant: grant.clone(), sent_at });
+        state.until = state.until.max(sent_at + grant.ttl);
+        true
+    }
+    /// A node has answered that nothing of this question is there.
+    pub(super) fn closed(&self, node: usize, hold: HoldId) {
+        self.state().parts[node].close(hold);
+    }
+    /// What is there is about to be put under another id: until that is answered it may be there under either.
+    pub(super) fn moving(&self, node: usize) -> Option<Piece> {
+        let mut state = self.state();
+        let part = &mut state.parts[node];
+        let piece = part.piece.take()?;
+        part.open.push(piece.request.clone());
+        Some(piece)
+    }
+    pub(super) fn pieces(&self) -> Vec<(usize, Piece)> {
+        let state = self.state();
+        let piece = |(node, part): (usize, &Part)| part.piece.clone().map(|piece| (node, piece));
+        state.parts.iter().enumerate().filter_map(piece).collect()
+    }
+    pub(super) fn tokens(&self) -> Vec<i64> {
+        let state = self.state();
+        state.parts.iter().filter_map(|part| part.piece.as_ref()).map(|piece| piece.grant.token.get()).collect()
+    }
+    /// Takes out what a node has of it, to be given back.
+    pub(super) fn take(&self, node: usize) -> (Option<Piece>, Vec<Request>) {
+        let mut state = self.state();
+        let part = &mut state.parts[node];
+        (part.piece.take(), std::mem::take(&mut part.open))
+    }
+    /// A node says that it does not have this any more.
+    pub(super) fn gone(&self, node: usize, hold: HoldId, reason: LossReason) -> bool {
+        let mut state = self.state();
+        let part = &mut state.parts[node];
+        part.close(hold);
+        let ours = part.piece.as_ref().is_some_and(|piece| piece.request.hold() == hold);
+        if ours {
+            (part.piece, part.end) = (None, Some(Ended::Gone(reason)));
+        }
+        ours
+    }
+    /// A node has answered to a release of this.
+    pub(super) fn ended(&self, node: usize, hold: HoldId, end: Ended) {
+        let mut state = self.state();
+        let part = &mut state.parts[node];
+        if part.piece.as_ref().is_some_and(|piece| piece.request.hold() == hold) {
+            (part.piece, part.end) = (None, Some(end));
+        }
+    }
+    pub(super) fn ends(&self) -> Vec<Option<Ended>> {
+        self.state().parts.iter().map(|part| part.end).collect()
+    }
+    /// A node has extended this.
+    pub(super) fn extended(&self, node: usize, hold: HoldId, sent_at: Moment, ttl: Duration) {
+        let mut state = self.state();
+        let least = self.whole.ttl();
+        if let Some(piece) = state.parts[node].piece.as_mut().filter(|piece| piece.request.hold() == hold) {
+            if ttl >= least {
+                piece.sent_at = piece.sent_at.max(sent_at);
+            }
+            state.until = state.until.max(sent_at + ttl);
+        }
+    }
+    /// It is held from now on, if so many nodes have it; where tokens order, with this one (SAFETY T4). *Invariant (Q):* its
+    /// time counts from what so many of them say at least.
+    pub(super) fn hold(&self, need: usize, token: Token) -> Option<Standing> {
+        let mut state = self.state();
+        if state.stage == Stage::Over {
+            return None;
+        }
+        let exclusive = self.whole.claim().is_exclusive();
+        let pieces = state.parts.iter().filter_map(|part| part.piece.as_ref());
+        let counts: Vec<_> = pieces.filter(|piece| !exclusive || piece.grant.token == token).collect();
+        let sent_at = nth_largest(counts.iter().map(|piece| piece.sent_at), need)?;
+        let server_micros = counts.iter().map(|piece| piece.grant.server_micros).max().unwrap_or(0);
+        (state.stage, state.reported) = (Stage::Held, sent_at);
+        Some(Standing { token, sent_at, server_micros })
+    }
+    /// From when its time counts by all that is known, if that is later than core knows.
+    pub(super) fn news(&self, need: usize) -> Option<Moment> {
+        let mut state = self.state();
+        let known = state.parts.iter().filter_map(|part| part.piece.as_ref()).map(|piece| piece.sent_at);
+        let sent_at = nth_largest(known, need).filter(|sent_at| *sent_at > state.reported)?;
+        state.reported = sent_at;
+        Some(sent_at)
+    }
+    /// The claim of a hold has become another one on this node.
+    pub(super) fn claims(&self, node: usize, hold: HoldId, claim: Claim) {
+        if let Some(piece) = self.state().parts[node].piece.as_mut().filter(|piece| piece.request.hold() == hold) {
+            piece.grant.claim = claim;
+        }
+    }
+    /// Nothing that comes from now on is kept. True if it was not so before.
+    pub(super) fn end(&self) -> bool {
+        std::mem::replace(&mut self.state().stage, Stage::Over) != Stage::Over
+    }
+    pub(super) fn is_held(&self) -> bool {
+        self.state().stage == Stage::Held
+    }
+    /// What may still stand in a queue somewhere.
+    pub(super) fn queued(&self) -> Vec<(usize, Request)> {
+        let mut state = self.state();
+        let mut queued = Vec::new();
+        for (node, part) in state.parts.iter_mut().enumerate() {
+            let (wait, open) = std::mem::take(&mut part.open).into_iter().partition(Request::wait);
+            part.open = open;
+            let wait: Vec<Request> = wait;
+            queued.extend(wait.into_iter().map(|request| (node, request)));
+        }
+        queued
+    }
+    /// Which nodes have nothing of it, and are not being asked.
+    pub(super) fn without(&self) -> Vec<usize> {
+        let state = self.state();
+        let bare = |part: &Part| part.piece.is_none() && part.open.is_empty();
+        state.parts.iter().enumerate().filter(|(_, part)| bare(part)).map(|(node, _)| node).collect()
+    }
+    /// A re-creation begins. False: it is over.
+    pub(super) fn mend(&self) -> bool {
+        let mut state = self.state();
+        let held = state.stage == Stage::Held;
+        state.mending += usize::from(held);
+        held
+    }
+    pub(super) fn mended(&self) {
+        self.state().mending -= 1;
+        self.rested.notify_waiters();
+    }
+    /// Resolves when no re-creation is under way.
+    pub(super) async fn rests(&self) {
+        let mut rested = pin!(self.rested.notified());
+        loop {
+            rested.as_mut().enable();
+            if self.state().mending == 0 {
+                return;
+            }
+            rested.as_mut().await;
+            rested.set(self.rested.notified());
+        }
+    }
+    fn may_be_there(&self, now: Moment) -> bool {
+        let state = self.state();
+        state.stage == Stage::Asking || now < state.until + self.whole.ttl() + Duration::from_secs(1)
+    }
+}
+impl Part {
+    /// Nothing of this question is open any more. False: it was not.
+    fn close(&mut self, hold: HoldId) -> bool {
+        let before = self.open.len();
+        self.open.retain(|request| request.hold() != hold);
+        self.open.len() < before
+    }
+}

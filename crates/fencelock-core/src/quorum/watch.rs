@@ -1,0 +1,65 @@
+//! What `run` does: the nodes' own backgrounds, what they report, and what is owed to them.
+use super::{
+    gather::Gather,
+    nodes::Shared,
+    renewal::{gone, lost},
+};
+use crate::{error::ErrorKind, keeper::Reports, pauses::Pauses, types::Event};
+use std::{future::pending, sync::Arc, time::Duration};
+use tokio::time::sleep;
+
+/// How often what has ended by itself is forgotten.
+const PRUNE: Duration = Duration::from_secs(5);
+/// A background that has run for so long was well.
+const WELL: Duration = Duration::from_secs(10);
+
+pub(super) async fn run(shared: &Arc<Shared>, reports: &Reports) {
+    let mut gather: Gather<()> = Gather::default();
+    for node in 0..shared.nodes.len() {
+        let (attending, paying, reports) = (shared.clone(), shared.clone(), reports.clone());
+        gather.ask(node, async move { attend(&attending, node, reports).await });
+        gather.ask(node, async move { paying.pay(node).await });
+    }
+    let pruning = shared.clone();
+    gather.ask(0, async move {
+        loop {
+            sleep(PRUNE).await;
+            pruning.table.prune(pruning.now());
+        }
+    });
+    gather.all().await;
+}
+/// One that fails is begun anew, and disturbs no other. What it may have missed is looked for.
+async fn attend(shared: &Arc<Shared>, node: usize, reports: Reports) {
+    let (of, to) = (shared.clone(), reports.clone());
+    let relay = Reports::to(move |event| heed(&of, node, event, &to));
+    let mut pauses = Pauses::long();
+    loop {
+        let began = shared.now();
+        if let Err(error) = shared.nodes[node].engine.run(&relay).await
+            && error.kind() == ErrorKind::Closed
+        {
+            return pending().await;
+        }
+        if began.until(shared.now()) > WELL {
+            pauses = Pauses::long();
+            reports.send(Event::Recheck);
+        }
+        sleep(pauses.next()).await;
+    }
+}
+/// One node's word: a hold is lost when there is no majority for it any more.
+fn heed(shared: &Arc<Shared>, node: usize, event: Event, reports: &Reports) {
+    match event {
+        Event::Lost { hold, reason } => {
+            let Some(entry) = shared.table.get(hold) else { return };
+            if entry.gone(node, hold, reason) && gone(shared, &entry).is_some() {
+                reports.send(Event::Lost { hold: entry.whole.hold(), reason });
+                lost(shared, &entry);
+            }
+        }
+        Event::Recheck => reports.send(Event::Recheck),
+        // No member lives by sessions.
+        Event::SessionAlive { .. } | Event::SessionEnded { .. } => {}
+    }
+}
