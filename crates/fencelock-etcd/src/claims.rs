@@ -58,7 +58,8 @@ pub(crate) struct Front {
     pub(crate) line: Option<Line>,
     /// As of this revision.
     pub(crate) revision: i64,
-    pub(crate) busy: Busy,
+    /// Boxed: it would make every answer as large.
+    pub(crate) busy: Box<Busy>,
 }
 impl Front {
     /// These keys have changed, and this one is ours. True: our turn may have come, or somebody has to look.
@@ -189,7 +190,7 @@ impl Shared {
             } else {
                 before.extend(last.keys.first().map(|key| Target::goes(&key.key)));
             }
-            return Some(Entered::Queued(Front { created: revision, before, line, revision, busy }));
+            return Some(Entered::Queued(Front { created: revision, before, line, revision, busy: busy.into() }));
         }
         let (epoch, own, who) = (answer.one(0)?, answer.one(1)?, answer.one(2)?);
         let Some(epoch) = epoch else { return Some(Entered::NoLease) };
@@ -202,7 +203,7 @@ impl Shared {
                         let first = answer.ranged(3)?;
                         let busy = busy(self.holder_of(first.keys.first(), answer.one(4)?), first.count - 2);
                         let (created, before, line) = (own.created, Vec::new(), None);
-                        Entered::Queued(Front { created, before, line, revision, busy })
+                        Entered::Queued(Front { created, before, line, revision, busy: busy.into() })
                     }
                 },
                 _ => Entered::Occupied,
@@ -275,7 +276,7 @@ impl Shared {
         let ahead = front.busy.ahead.map_or(i64::MAX, i64::from).min(first.count - 2);
         let busy = busy(self.holder_of(first.keys.first(), answer.one(4)?), ahead);
         let before = last.iter().map(|key| Target::goes(key)).collect();
-        Some(Confirmed::Waits(Front { created: made, before, line: None, revision, busy }))
+        Some(Confirmed::Waits(Front { created: made, before, line: None, revision, busy: busy.into() }))
     }
     /// Of a semaphore, behind one who waits himself, and far: that one's turn, or his going.
     fn far(&self, place: &Place, last: &[u8]) -> Vec<Target> {
@@ -384,7 +385,13 @@ impl Shared {
             let ahead = i64::try_from(before.keys.len()).unwrap_or(i64::MAX) - 1;
             let busy = busy(self.holder_of(before.keys.first(), who), ahead);
             let (before, revision) = (targets, answer.revision());
-            return Ok(Confirmed::Waits(Front { created: made, before, line: Some(line), revision, busy }));
+            return Ok(Confirmed::Waits(Front {
+                created: made,
+                before,
+                line: Some(line),
+                revision,
+                busy: busy.into(),
+            }));
         }
     }
     /// One call: ends this hold, and no other; else who has the lock.

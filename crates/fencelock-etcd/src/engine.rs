@@ -261,7 +261,7 @@ impl Engine for EtcdEngine {
                     Ok(Confirmed::Gone) => self.nothing_of(&conn, &place, true).await.map_err(&told)?,
                     Ok(Confirmed::Waits(_) | Confirmed::TooLarge) => {
                         self.nothing_of(&conn, &place, true).await.map_err(&told)?;
-                        return Ok(Outcome::Busy(front.busy));
+                        return Ok(Outcome::Busy(*front.busy));
                     }
                     Err(fault) => {
                         self.missed(request, &place, &mut misses, limit, fault).await.map_err(&told)?;
@@ -313,7 +313,7 @@ impl Engine for EtcdEngine {
                 }
             }
         };
-        request.queued(front.busy.clone());
+        request.queued((*front.busy).clone());
         loop {
             let (reply, rx) = oneshot::channel();
             let order = Order::Wait { request: request.clone(), place: Box::new(place), front: front.clone(), reply };

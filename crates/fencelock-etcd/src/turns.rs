@@ -48,7 +48,7 @@ pub(crate) async fn wait(
             loop {
                 tokio::select! {
                     biased;
-                    () = request.stopped() => break 'turn Turned::Stopped(front.busy),
+                    () = request.stopped() => break 'turn Turned::Stopped(*front.busy),
                     () = reply.closed() => return,
                     heard = watch.told() => {
                         (word, news) = (heard != Heard::Over, matches!(heard, Heard::Of(_)));
@@ -79,7 +79,7 @@ pub(crate) async fn wait(
             biased;
             answer = confirm => answer,
             // Whoever stops takes back what it may have been granted.
-            () = request.stopped() => break Turned::Stopped(front.busy),
+            () = request.stopped() => break Turned::Stopped(*front.busy),
         };
         match answer {
             Ok(Confirmed::Granted { token }) => {
@@ -89,7 +89,7 @@ pub(crate) async fn wait(
                 };
             }
             Ok(Confirmed::Waits(now)) => {
-                request.queued(now.busy.clone());
+                request.queued((*now.busy).clone());
                 front = now;
                 // Something had happened; only not enough.
                 if word && !front.before.is_empty() {
@@ -116,7 +116,7 @@ pub(crate) async fn wait(
         }
         tokio::select! {
             biased;
-            () = request.stopped() => break Turned::Stopped(front.busy),
+            () = request.stopped() => break Turned::Stopped(*front.busy),
             () = reply.closed() => return,
             () = sleep(pause + Duration::from_millis(fastrand::u64(0..10))) => {}
         }

@@ -11,7 +11,7 @@
 //!   50 ms, each as chance has it.
 //! * Once in a while he looks whether his queue still answers and whether it is the holder's.
 use super::{
-    ballot::{Ballot, Settled, Verdict, Vote, settle},
+    ballot::{Ballot, Verdict, Vote},
     entry::{Entry, Piece},
     gather::{Call, Gather},
     nodes::{Owed, Shared, silent},
@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clock::Moment,
     error::{Error, ErrorKind, Result},
-    types::{Busy, Grant, Holder, Lease, Outcome, Request, Status, Token},
+    types::{Busy, Holder, Outcome, Request, Status, Token},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
@@ -34,12 +34,10 @@ const SOON: Duration = Duration::from_millis(100);
 /// When a waiter looks around for the first time, and how often later.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_LATER: Duration = Duration::from_millis(1_000);
-/// How often a token is written anew, each time further above the nodes' clocks.
-const WRITES: u32 = 4;
 
 pub(super) struct Attempt<'a> {
-    shared: &'a Arc<Shared>,
-    request: &'a Request,
+    pub(super) shared: &'a Arc<Shared>,
+    pub(super) request: &'a Request,
     pub(super) entry: Arc<Entry>,
     busy: Vec<(usize, Busy)>,
     failed: Vec<(usize, Error)>,
@@ -75,6 +73,13 @@ enum At {
     /// It asks this one alone.
     Queue(usize),
 }
+/// How an attempt that waits goes on.
+enum Next {
+    /// All are asked.
+    Anew,
+    At(At),
+    Ends(Outcome),
+}
 /// What a look around says.
 enum Look {
     Stay,
@@ -91,7 +96,7 @@ impl<'a> Attempt<'a> {
         let entry = shared.table.open(request, shared.nodes.len());
         Self { shared, request, entry, busy: Vec::new(), failed: Vec::new() }
     }
-    fn limit(&self) -> Duration {
+    pub(super) fn limit(&self) -> Duration {
         Shared::patience(self.request.ttl())
     }
     /// So many no's, and there is no majority.
@@ -122,7 +127,7 @@ impl<'a> Attempt<'a> {
             },
             (End::Lost, _) => {}
             (End::Over, _) => return Ok(Outcome::Displaced),
-            (End::Stopped, _) => return Ok(self.stopped()),
+            (End::Stopped, _) => return self.stopped(),
         }
         self.shared.undo(&self.entry, None, false).await;
         self.refusal()
@@ -133,7 +138,7 @@ impl<'a> Attempt<'a> {
         let mut at = if self.shared.is_contended(name) { At::Queue(self.lowest()) } else { At::All { humble: true } };
         loop {
             if self.request.is_stopped() {
-                return Ok(self.stopped());
+                return self.stopped();
             }
             at = match at {
                 At::All { humble } => {
@@ -145,7 +150,7 @@ impl<'a> Attempt<'a> {
                             None => self.start_over(&mut misses).await,
                         },
                         End::Over => return Ok(Outcome::Displaced),
-                        End::Stopped => return Ok(self.stopped()),
+                        End::Stopped => return self.stopped(),
                         End::Lost => {
                             self.shared.contend(name);
                             // An outage is waited over by those who have waited before it (SAFETY E8).
@@ -169,18 +174,18 @@ impl<'a> Attempt<'a> {
                         }
                     }
                 }
-                At::Queue(node) => match self.queue(node).await {
-                    Ok(at) => at,
-                    Err(Some(outcome)) => return Ok(outcome),
-                    Err(None) => At::All { humble: true },
+                At::Queue(node) => match self.queue(node).await? {
+                    Next::At(at) => at,
+                    Next::Ends(outcome) => return Ok(outcome),
+                    Next::Anew => At::All { humble: true },
                 },
                 At::Place(place) => {
                     been = true;
                     self.shared.contend(name);
-                    match self.stand(place).await {
-                        Ok(at) => at,
-                        Err(Some(outcome)) => return Ok(outcome),
-                        Err(None) => self.start_over(&mut misses).await,
+                    match self.stand(place).await? {
+                        Next::At(at) => at,
+                        Next::Ends(outcome) => return Ok(outcome),
+                        Next::Anew => self.start_over(&mut misses).await,
                     }
                 }
                 At::Hand { node, tries, since } => {
@@ -191,7 +196,7 @@ impl<'a> Attempt<'a> {
                             None => self.start_over(&mut misses).await,
                         },
                         End::Over => return Ok(Outcome::Displaced),
-                        End::Stopped => return Ok(self.stopped()),
+                        End::Stopped => return self.stopped(),
                         End::Lost => {
                             self.shared.undo(&self.entry, Some(node), false).await;
                             if let Some(error) = self.definite() {
@@ -368,53 +373,53 @@ impl<'a> Attempt<'a> {
             entry.closed(node, request.hold());
         });
     }
-    fn leave(&self, node: usize, request: &Request) {
+    pub(super) fn leave(&self, node: usize, request: &Request) {
         self.entry.closed(node, request.hold());
         self.shared.owe(node, request.clone());
     }
 
-    /// Asks one node alone, and queues there. `Err`: it ends so, or all are asked.
-    async fn queue(&mut self, node: usize) -> Result<At, Option<Outcome>> {
-        let Some(n) = self.entry.next() else { return Err(Some(Outcome::Displaced)) };
+    /// Asks one node alone, and queues there.
+    async fn queue(&mut self, node: usize) -> Result<Next> {
+        let Some(n) = self.entry.next() else { return Ok(Next::Ends(Outcome::Displaced)) };
         let Some(request) = self.entry.ask(node, n, true, self.floor()) else {
-            return Err(Some(Outcome::Displaced));
+            return Ok(Next::Ends(Outcome::Displaced));
         };
         let (engine, part) = (self.shared.nodes[node].engine.clone(), request.clone());
         let mut call: Call<Result<Outcome>> = Box::pin(async move { engine.acquire(&part).await });
         tokio::select! {
             biased;
-            () = self.request.stopped() => return Err(Some(self.stopped())),
-            answer = &mut call => return self.entered(node, &request, answer),
+            () = self.request.stopped() => return Ok(Next::Ends(self.stopped()?)),
+            answer = &mut call => return Ok(self.entered(node, &request, answer)),
             () = sleep(FIRST_WORD) => {}
         }
         if request.is_queued() {
-            return Ok(At::Place(Place { node, request, call }));
+            return Ok(Next::At(At::Place(Place { node, request, call })));
         }
         self.shared.suspect(node);
         self.leave(node, &request);
-        Err(None)
+        Ok(Next::Anew)
     }
-    fn entered(&mut self, node: usize, request: &Request, answer: Result<Outcome>) -> Result<At, Option<Outcome>> {
+    fn entered(&mut self, node: usize, request: &Request, answer: Result<Outcome>) -> Next {
         if self.hear(node, request, answer) {
-            return Ok(At::Hand { node, tries: 0, since: self.shared.now() });
+            return Next::At(At::Hand { node, tries: 0, since: self.shared.now() });
         }
-        Err(None)
+        Next::Anew
     }
-    /// Waits in a queue. `Err`: it ends so, or begins anew.
-    async fn stand(&mut self, mut place: Place) -> Result<At, Option<Outcome>> {
+    /// Waits in a queue.
+    async fn stand(&mut self, mut place: Place) -> Result<Next> {
         let mut look = LOOK;
         loop {
             tokio::select! {
                 biased;
-                () = self.request.stopped() => return Err(Some(self.stopped())),
-                answer = &mut place.call => return self.entered(place.node, &place.request, answer),
+                () = self.request.stopped() => return Ok(Next::Ends(self.stopped()?)),
+                answer = &mut place.call => return Ok(self.entered(place.node, &place.request, answer)),
                 () = sleep(look.mul_f64(0.9 + 0.2 * fastrand::f64())) => {}
             }
             look = LOOK_LATER;
             let seen = tokio::select! {
                 biased;
-                () = self.request.stopped() => return Err(Some(self.stopped())),
-                answer = &mut place.call => return self.entered(place.node, &place.request, answer),
+                () = self.request.stopped() => return Ok(Next::Ends(self.stopped()?)),
+                answer = &mut place.call => return Ok(self.entered(place.node, &place.request, answer)),
                 seen = self.look(place.node) => seen,
             };
             let next = match seen {
@@ -427,7 +432,7 @@ impl<'a> Attempt<'a> {
                 Look::Move(node) => At::Queue(node),
             };
             self.leave(place.node, &place.request);
-            return Ok(next);
+            return Ok(Next::At(next));
         }
     }
     /// Looks whether this is still where to wait.
@@ -452,88 +457,6 @@ impl<'a> Attempt<'a> {
             match strongest(held) {
                 Some((nodes, _)) if nodes.len() >= self.blocks() && !nodes.contains(&here) => Look::Move(nodes[0]),
                 _ => Look::Stay,
-            }
-        }
-    }
-
-    /// From a majority of grants to one token and one time. `None`: some of them are lost meanwhile.
-    async fn win(&mut self) -> Result<Option<Outcome>> {
-        let Some(token) = self.token().await? else { return Ok(None) };
-        let Some(standing) = self.entry.hold(self.shared.need(), token) else { return Ok(None) };
-        let (name, claim, ttl) = (self.request.name().clone(), self.request.claim(), self.request.ttl());
-        let lease = Lease::Own { sent_at: standing.sent_at };
-        let (hold, token, server_micros) = (self.request.hold(), standing.token, standing.server_micros);
-        Ok(Some(Outcome::Granted(Grant { name, claim, hold, token, ttl, lease, server_micros, place: None })))
-    }
-    async fn token(&mut self) -> Result<Option<Token>> {
-        // A number does not order those who hold beside each other: any that tells them apart will do.
-        if !self.request.claim().is_exclusive() {
-            return Ok(say::commonest(self.entry.tokens()).and_then(Token::new));
-        }
-        for write in 0..=WRITES {
-            let clock = self.shared.proposal().unwrap_or(0) + (i64::from((1 << (2 * write)) - 1)) * 100_000;
-            match settle(self.shared.nodes.len(), &self.entry.tokens(), clock) {
-                Settled::On(token) => return Ok(Token::new(token)),
-                Settled::Lost => return Ok(None),
-                Settled::Write(token) if write < WRITES => self.write(token).await,
-                Settled::Write(_) => {}
-            }
-        }
-        let apart = Error::new(ErrorKind::Unreachable, "lock", "the nodes agree on no token");
-        Err(apart.with("name", self.request.name()).hint("their clocks must not be a day apart"))
-    }
-    /// Writes a token where our hold still is, until a majority has it. The hold passes to itself, under another id: the one step of
-    /// an engine that compares the owner and gives a fresh token (SAFETY A5, T4).
-    async fn write(&mut self, token: i64) {
-        let Some(n) = self.entry.next() else { return };
-        let (floor, mut gather, mut asked) = (Token::new(token - 1), Gather::default(), Vec::new());
-        for (node, piece) in self.entry.pieces() {
-            if piece.grant.token.get() == token {
-                continue;
-            }
-            let Some(next) = self.entry.ask(node, n, false, floor) else { return };
-            let Some(piece) = self.entry.moving(node) else { continue };
-            let (engine, part) = (self.shared.nodes[node].engine.clone(), next.clone());
-            let grant = piece.grant.clone();
-            gather.ask(node, async move { engine.exchange(&grant, &part).await });
-            asked.push((node, piece.request, next));
-        }
-        let mut late = std::pin::pin!(sleep(self.limit()));
-        let (entry, need) = (self.entry.clone(), self.shared.need());
-        let settled = || entry.tokens().iter().filter(|given| **given == token).count() >= need;
-        while !gather.is_empty() && !settled() {
-            tokio::select! {
-                biased;
-                () = self.request.stopped() => return,
-                answers = gather.some(|| false) => for (node, answer) in answers {
-                    let Some((_, old, next)) = asked.iter().find(|(of, ..)| *of == node) else { continue };
-                    match answer {
-                        Ok(Outcome::Granted(grant)) => {
-                            self.shared.saw(node, &grant);
-                            self.entry.closed(node, old.hold());
-                            if !self.entry.granted(node, next, &grant) {
-                                self.leave(node, next);
-                            }
-                        }
-                        // It is not there, and nothing was made.
-                        Ok(Outcome::Busy(_)) if !next.is_stopped() => {
-                            self.entry.closed(node, old.hold());
-                            self.entry.closed(node, next.hold());
-                        }
-                        _ => {
-                            self.leave(node, old);
-                            self.leave(node, next);
-                        }
-                    }
-                },
-                () = &mut late => break,
-            }
-        }
-        // Nobody knows under which of the two it is there, if at all: it does not count, and goes.
-        for (node, _) in gather.rest() {
-            for (_, old, next) in asked.iter().filter(|(of, ..)| *of == node) {
-                self.leave(node, old);
-                self.leave(node, next);
             }
         }
     }
@@ -569,8 +492,14 @@ impl<'a> Attempt<'a> {
         let first = self.failed.iter().position(definite)?;
         Some(self.failed.swap_remove(first).1)
     }
-    fn stopped(&self) -> Outcome {
-        Outcome::Busy(self.request.last_report().unwrap_or_default())
+    /// Who has waited long enough is told for whom, or that it is not known.
+    fn stopped(&self) -> Result<Outcome> {
+        let mute = || {
+            let mute =
+                Error::new(ErrorKind::Unreachable, "lock", "too few nodes have answered until the wait was over");
+            mute.with("name", self.request.name())
+        };
+        self.request.last_report().map(Outcome::Busy).ok_or_else(mute)
     }
     /// Why there is no majority.
     fn refusal(&mut self) -> Result<Outcome> {

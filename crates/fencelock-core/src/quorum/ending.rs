@@ -17,7 +17,10 @@ use tokio::time::{sleep, timeout};
 ///
 /// *Invariant (Q):* a re-creation that is under way ends first, or what it makes would be nobody's.
 pub(super) async fn release(shared: &Arc<Shared>, grant: &Grant) -> Result<Released> {
-    let Some(entry) = shared.table.get(grant.hold) else { return Ok(Released::NotHeld { holder: None }) };
+    let Some(entry) = shared.table.of(grant) else {
+        let holder = super::look::inspect(shared, &grant.name).await.ok().and_then(|at| at.holders.into_iter().next());
+        return Ok(Released::NotHeld { holder });
+    };
     entry.end();
     let limit = Shared::patience(entry.whole.ttl());
     let _ = timeout(limit, entry.rests()).await;
@@ -102,7 +105,7 @@ pub(super) async fn withdraw(shared: &Arc<Shared>, request: &Request) -> Result<
 
 /// The claim of a hold becomes another one under its id: a writer's a reader's. What one node does not know of lets in fewer.
 pub(super) async fn downgrade(shared: &Arc<Shared>, grant: &Grant, next: &Request) -> Result<Outcome> {
-    let Some(entry) = shared.table.get(grant.hold).filter(|entry| entry.is_held()) else {
+    let Some(entry) = shared.table.of(grant).filter(|entry| entry.is_held()) else {
         return Ok(Outcome::Busy(say::busy(shared, &[])));
     };
     let (limit, mut gather) = (Shared::patience(entry.whole.ttl()), Gather::default());

@@ -21,9 +21,12 @@ impl Table {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
     pub(super) fn open(&self, whole: &Request, nodes: usize) -> Arc<Entry> {
-        let entry = Arc::new(Entry::new(whole.clone(), nodes));
-        self.map().insert(whole.hold(), entry.clone());
-        entry
+        // A call that is repeated goes on where the one before was.
+        self.map().entry(whole.hold()).or_insert_with(|| Arc::new(Entry::new(whole.clone(), nodes))).clone()
+    }
+    /// The hold of this grant, by its id and its token (SAFETY A1).
+    pub(super) fn of(&self, grant: &Grant) -> Option<Arc<Entry>> {
+        self.get(grant.hold).filter(|entry| entry.whole.hold() == grant.hold && entry.token() == Some(grant.token))
     }
     pub(super) fn get(&self, hold: HoldId) -> Option<Arc<Entry>> {
         self.map().get(&hold.whole()).cloned()
@@ -57,6 +60,8 @@ struct State {
     mended: u8,
     /// Re-creations under way.
     mending: usize,
+    /// As it was granted.
+    token: Option<Token>,
     /// The last answer to core: its validity counts from there.
     reported: Moment,
     /// The latest end of a lease of ours.
@@ -101,7 +106,8 @@ impl Entry {
     fn new(whole: Request, nodes: usize) -> Self {
         let parts = (0..nodes).map(|_| Part::default()).collect();
         let (reported, until) = (Moment::ZERO, Moment::ZERO);
-        let state = State { stage: Stage::Asking, parts, asked: 0, mended: MENDED, mending: 0, reported, until };
+        let state =
+            State { stage: Stage::Asking, parts, asked: 0, mended: MENDED, mending: 0, token: None, reported, until };
         Self { whole, state: Mutex::new(state), rested: Notify::new() }
     }
     fn state(&self) -> MutexGuard<'_, State> {
@@ -218,7 +224,7 @@ impl Entry {
         let counts: Vec<_> = pieces.filter(|piece| !exclusive || piece.grant.token == token).collect();
         let sent_at = nth_largest(counts.iter().map(|piece| piece.sent_at), need)?;
         let server_micros = counts.iter().map(|piece| piece.grant.server_micros).max().unwrap_or(0);
-        (state.stage, state.reported) = (Stage::Held, sent_at);
+        (state.stage, state.token, state.reported) = (Stage::Held, Some(token), sent_at);
         Some(Standing { token, sent_at, server_micros })
     }
     /// From when its time counts by all that is known, if that is later than core knows.
@@ -241,6 +247,10 @@ impl Entry {
     }
     pub(super) fn is_held(&self) -> bool {
         self.state().stage == Stage::Held
+    }
+    /// Its token, once it was held.
+    pub(super) fn token(&self) -> Option<Token> {
+        self.state().token
     }
     /// What may still stand in a queue somewhere.
     pub(super) fn queued(&self) -> Vec<(usize, Request)> {

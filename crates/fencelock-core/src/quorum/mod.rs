@@ -1,6 +1,6 @@
 //! Several stores as one: a lock is held while a majority of them says so. Redlock is this over Redis.
 //!
-//! * [`attempt`] asks, queues, and settles the token; its head says why that neither stops nor starves.
+//! * [`attempt`] asks and queues; its head says why that neither stops nor starves. `token` settles the token.
 //! * [`ballot`] decides, and nothing else: [`model`] runs through every order of answers with it.
 //! * [`entry`] is what this client has on each node, [`nodes`] what is known of the nodes and owed to them.
 //! * [`renewal`], [`ending`], [`watch`], [`look`]: the other calls of the door. [`gather`] polls several calls in place.
@@ -15,6 +15,7 @@ mod model;
 mod nodes;
 mod renewal;
 mod say;
+mod token;
 mod watch;
 
 use crate::{
@@ -89,7 +90,7 @@ impl Quorum {
             let few = format!("a quorum of {} cannot be made", engines.len());
             return refuse(ErrorKind::InvalidConfig, few, "name three or five independent stores");
         }
-        for two in engines.windows(2).filter(|two| two[0].info().id == two[1].info().id) {
+        if let Some(two) = engines.windows(2).find(|two| two[0].info().id == two[1].info().id) {
             let twice = format!("{} and {} are one store", two[0].info().endpoint, two[1].info().endpoint);
             return refuse(ErrorKind::InvalidConfig, twice, "each node of a quorum fails by itself: name each once");
         }
@@ -200,6 +201,9 @@ impl Engine for Quorum {
         &self.info
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
+        if let Some(again) = renewal::again(&self.shared, request).await {
+            return again;
+        }
         let mut attempt = Attempt::new(&self.shared, request);
         let outcome = attempt.run().await;
         if matches!(outcome, Ok(Outcome::Busy(_))) && !request.wait() && !request.is_stopped() {

@@ -7,8 +7,8 @@ use super::{
 };
 use crate::{
     clock::Moment,
-    error::Result,
-    types::{Grant, HoldId, LossReason, Outcome, Renewed, Token},
+    error::{Error, ErrorKind, Result},
+    types::{Grant, HoldId, Lease, LossReason, Outcome, Renewed, Request, Token},
 };
 use std::sync::Arc;
 use tokio::time::{sleep, timeout};
@@ -33,7 +33,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, grants: &[Grant]) -> Result<Vec<
     let mut asks: Vec<Vec<Ask>> = shared.nodes.iter().map(|_| Vec::new()).collect();
     let mut known: Vec<Known> = Vec::with_capacity(grants.len());
     for (at, grant) in grants.iter().enumerate() {
-        let entry = shared.table.get(grant.hold).filter(|entry| entry.is_held());
+        let entry = shared.table.of(grant).filter(|entry| entry.is_held());
         let pieces = entry.as_ref().map(|entry| entry.pieces()).unwrap_or_default();
         known.push(Known { entry: entry.clone(), fresh: Vec::new(), open: pieces.len() });
         for (node, piece) in pieces {
@@ -85,6 +85,24 @@ pub(super) async fn renew(shared: &Arc<Shared>, grants: &[Grant]) -> Result<Vec<
         told
     };
     Ok(known.iter().zip(grants).map(told).collect())
+}
+/// A repeat that finds its own hold: it has its full ttl again, and the same token (SAFETY G1). `None`: it is not held.
+pub(super) async fn again(shared: &Arc<Shared>, request: &Request) -> Option<Result<Outcome>> {
+    let token = shared.table.get(request.hold()).filter(|entry| entry.is_held())?.token()?;
+    let (name, claim, hold, ttl) = (request.name().clone(), request.claim(), request.hold(), request.ttl());
+    let lease = Lease::Own { sent_at: Moment::ZERO };
+    let grant = Grant { name, claim, hold, token, ttl, lease, server_micros: 0, place: None };
+    let renewed = renew(shared, std::slice::from_ref(&grant)).await;
+    Some(renewed.and_then(|renewed| match renewed.first() {
+        Some(Renewed::Extended { sent_at }) => {
+            Ok(Outcome::Granted(Grant { lease: Lease::Own { sent_at: *sent_at }, ..grant }))
+        }
+        Some(Renewed::Lost(_)) => Ok(Outcome::Displaced),
+        Some(Renewed::Unknown) | None => {
+            let open = Error::new(ErrorKind::Ambiguous, "lock", "too few nodes have answered");
+            Err(open.with("name", request.name()))
+        }
+    }))
 }
 /// One node's answers, each noted where it belongs: which were well, and sent when.
 async fn one(shared: &Shared, node: usize, asks: Vec<Ask>) -> Vec<(usize, Option<Moment>)> {
