@@ -24,12 +24,18 @@ fn main() {
     handed(&servers, 2, 100);
     handed(&servers, 16, 25);
 }
-async fn quorum(servers: &[Redis]) -> Client {
-    let mut engines: Vec<Arc<dyn Engine>> = Vec::new();
+async fn engines(servers: &[Redis]) -> Vec<Arc<RedisEngine>> {
+    let mut engines = Vec::new();
     for server in servers {
         engines.push(Arc::new(RedisEngine::from_url(&server.url()).await.unwrap()));
     }
-    Client::quorum(engines).unwrap().build().unwrap()
+    engines
+}
+async fn quorum(servers: &[Redis]) -> Client {
+    of(&engines(servers).await)
+}
+fn of(engines: &[Arc<RedisEngine>]) -> Client {
+    Client::quorum(engines.iter().map(|engine| engine.clone() as Arc<dyn Engine>)).unwrap().build().unwrap()
 }
 fn runtime(tasks: usize) -> tokio::runtime::Runtime {
     let mut builder = if tasks == 1 {
@@ -41,11 +47,14 @@ fn runtime(tasks: usize) -> tokio::runtime::Runtime {
 }
 fn pairs(servers: &[Redis], tasks: usize) {
     let runtime = runtime(tasks);
-    let (client, raws) = runtime.block_on(async {
+    let (engines, client, raws) = runtime.block_on(async {
         let raws = join_all(servers.iter().map(|server| async { Raw::connect(&server.url()).await.unwrap() })).await;
-        (quorum(servers).await, raws)
+        let engines = engines(servers).await;
+        (engines.clone(), of(&engines), raws)
     });
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let sent = || engines.iter().map(|engine| fencelock_redis::raw::commands(engine)).sum::<u64>();
+    let before = sent();
     for turn in 0..=TURNS {
         let b = runtime.block_on(run(tasks, |task| {
             let (raws, mut n) = (raws.clone(), 0_u64);
@@ -72,11 +81,13 @@ fn pairs(servers: &[Redis], tasks: usize) {
             bare.push(b);
         }
     }
+    let each =
+        (sent() - before) as f64 / (ours.iter().sum::<f64>() * (TURNS + 1) as f64 / TURNS as f64 * TURN.as_secs_f64());
     let (ours, bare) = (median(ours), median(bare));
     let ratio = ours / bare;
     let verdict = if ratio >= 0.9 { "ok" } else { "MISSED" };
     println!(
-        "MEASURED | pairs on a quorum of five Redis, {tasks} tasks, to the bare driver | {ratio:.2} ({ours:.0} to {bare:.0} pairs/s) | >= 0.9 | {verdict}"
+        "MEASURED | pairs on a quorum of five Redis, {tasks} tasks, to the bare driver | {ratio:.2} ({ours:.0} to {bare:.0} pairs/s; {each:.1} commands each) | >= 0.9 | {verdict}"
     );
 }
 async fn run<F, W>(tasks: usize, work: impl Fn(usize) -> W) -> f64

@@ -269,6 +269,7 @@ impl<'a> Attempt<'a> {
         let part = |node: usize| asked.iter().find(|(of, _)| *of == node).map(|(_, request)| request);
         let queued = || queue.and_then(part).is_some_and(Request::is_queued);
         let (mut late, mut in_queue) = (std::pin::pin!(sleep(self.limit())), false);
+        let (began, mut won) = (self.shared.now(), false);
         let end = loop {
             if !in_queue && queued() {
                 in_queue = true;
@@ -278,7 +279,13 @@ impl<'a> Attempt<'a> {
                 }
             }
             match ballot.verdict() {
-                Verdict::Won => break End::Won,
+                Verdict::Won if !self.shared.worth(&gather, queue.filter(|_| in_queue)) => break End::Won,
+                Verdict::Won if !won => {
+                    won = true;
+                    let took = began.until(self.shared.now());
+                    late.as_mut().reset(tokio::time::Instant::now() + Shared::moment(took));
+                }
+                Verdict::Won => {}
                 Verdict::Lost => break End::Lost,
                 Verdict::Open => {}
             }
@@ -287,6 +294,7 @@ impl<'a> Attempt<'a> {
                 () = self.request.stopped() => return (End::Stopped, None),
                 answers = gather.some(|| !in_queue && queued()) => for (node, answer) in answers {
                     if let Some(request) = part(node) {
+                        self.shared.in_time(node, true);
                         let failed = answer.is_err();
                         let yes = self.hear(node, request, answer);
                         ballot.cast(node, if yes { Vote::Yes } else if failed { Vote::Silent } else { Vote::No });
@@ -294,13 +302,17 @@ impl<'a> Attempt<'a> {
                 },
                 () = &mut late => {
                     for (node, _) in asked.iter().filter(|(node, _)| gather.asks(*node)) {
-                        if !(in_queue && queue == Some(*node)) {
+                        if in_queue && queue == Some(*node) {
+                            continue;
+                        }
+                        self.shared.in_time(*node, false);
+                        if !won {
                             self.shared.suspect(*node);
                             self.failed.push((*node, silent("lock")));
                             ballot.cast(*node, Vote::Silent);
                         }
                     }
-                    // Everybody has a vote now: the verdict is not open any more.
+                    // Everybody has a vote now, or is not waited for: this does not go on.
                     late.as_mut().reset(tokio::time::Instant::now() + Duration::from_secs(86_400));
                 }
             }

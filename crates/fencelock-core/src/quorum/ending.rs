@@ -36,9 +36,14 @@ pub(super) async fn release(shared: &Arc<Shared>, grant: &Grant) -> Result<Relea
         });
     }
     let (mut failed, mut holder, mut late) = (Vec::new(), None, std::pin::pin!(sleep(limit)));
+    let (began, mut decided) = (shared.now(), false);
     loop {
-        let decided = known(shared, &entry);
-        if decided.is_some() || gather.is_empty() {
+        if known(shared, &entry).is_some() && !decided {
+            decided = true;
+            let took = began.until(shared.now());
+            late.as_mut().reset(tokio::time::Instant::now() + Shared::moment(took));
+        }
+        if gather.is_empty() || decided && !shared.worth(&gather, None) {
             break;
         }
         tokio::select! {
@@ -53,7 +58,10 @@ pub(super) async fn release(shared: &Arc<Shared>, grant: &Grant) -> Result<Relea
                     Err(error) => failed.push((node, error)),
                 }
             },
-            () = &mut late => break,
+            () = &mut late => {
+                (0..shared.nodes.len()).filter(|node| gather.asks(*node)).for_each(|node| shared.in_time(node, false));
+                break;
+            }
         }
     }
     let Some(was_held) = known(shared, &entry) else {

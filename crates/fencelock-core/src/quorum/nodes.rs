@@ -17,7 +17,7 @@ use std::{
     future::Future,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, AtomicU64, Ordering::*},
+        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::*},
     },
     time::Duration,
 };
@@ -52,6 +52,8 @@ pub(super) struct Node {
     /// Its wall clock less ours, in µs; `i64::MIN`: nothing is known.
     offset: AtomicI64,
     suspect: AtomicU64,
+    /// It came after the majority, and later than was waited for: until it is in time again nobody waits for it.
+    slow: AtomicBool,
     debts: Mutex<Vec<Debt>>,
     owed: Notify,
 }
@@ -70,6 +72,7 @@ impl Shared {
             engine,
             offset: AtomicI64::new(i64::MIN),
             suspect: AtomicU64::new(0),
+            slow: AtomicBool::new(false),
             debts: Mutex::default(),
             owed: Notify::new(),
         };
@@ -135,6 +138,20 @@ impl Shared {
     }
     pub(super) fn answers(&self, node: usize) {
         self.nodes[node].suspect.store(0, Relaxed);
+    }
+    /// In time, or not.
+    pub(super) fn in_time(&self, node: usize, in_time: bool) {
+        self.nodes[node].slow.store(!in_time, Relaxed);
+    }
+    /// Whether one of these is still to be waited for when a majority has answered: what comes a moment later costs less here than
+    /// from behind.
+    pub(super) fn worth<T>(&self, gather: &Gather<T>, but: Option<usize>) -> bool {
+        let waits = |node| Some(node) != but && gather.asks(node) && !self.nodes[node].slow.load(Relaxed);
+        (0..self.nodes.len()).any(waits)
+    }
+    /// So long after a majority has answered, at the most, if the majority took that long.
+    pub(super) fn moment(majority: Duration) -> Duration {
+        (majority / 4).max(Duration::from_millis(5))
     }
 
     /// Has a node forget what may be there of this, now and after the end of its last command (SAFETY A3).
