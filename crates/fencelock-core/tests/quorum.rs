@@ -146,7 +146,7 @@ async fn two_of_five_may_be_dead_and_three_may_not() {
             let took = began.elapsed();
             if dead == 2 {
                 let guard = got.unwrap().unwrap();
-                assert!(took <= MS, "{took:?}");
+                assert!(took <= 10 * MS, "{took:?}");
                 // It lives, and is renewed.
                 tokio::time::sleep(3 * TTL).await;
                 guard.check().unwrap();

@@ -155,7 +155,7 @@ impl<'a> Attempt<'a> {
                             self.shared.contend(name);
                             // An outage is waited over by those who have waited before it (SAFETY E8).
                             let gives_up = self.unreached() && !been;
-                            let has = self.has(queue) && !gives_up;
+                            let has = self.entry.has(queue) && !gives_up;
                             // A place is not given up with what the others gave.
                             let keeps = has || place.is_some() && !gives_up;
                             self.shared.undo(&self.entry, keeps.then_some(queue), false).await;
@@ -214,7 +214,7 @@ impl<'a> Attempt<'a> {
         // Not at first sight: it may be somebody who is about to see that he has too little.
         let held = self.blocker().filter(|(_, left)| *left > SOON && tries > 1);
         let long = since.until(self.shared.now()) > self.request.ttl() / 4;
-        if held.is_none() && tries < TRIES && !long && self.has(node) {
+        if held.is_none() && tries < TRIES && !long && self.entry.has(node) {
             self.pause(tries).await;
             return At::Hand { node, tries: tries + 1, since };
         }
@@ -473,9 +473,6 @@ impl<'a> Attempt<'a> {
         }
     }
 
-    fn has(&self, node: usize) -> bool {
-        self.entry.pieces().iter().any(|(of, _)| *of == node)
-    }
     /// The lowest that is not known to be silent.
     fn lowest(&self) -> usize {
         (0..self.shared.nodes.len()).find(|node| !self.shared.is_suspect(*node)).unwrap_or(0)

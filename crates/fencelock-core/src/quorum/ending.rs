@@ -91,8 +91,7 @@ pub(super) async fn release(shared: &Arc<Shared>, grant: &Grant) -> Result<Relea
 }
 /// Whether a majority had it until it was given back, as soon as that is known.
 fn known(shared: &Shared, entry: &Entry) -> Option<bool> {
-    let (ends, pieces) = (entry.ends(), entry.pieces().len());
-    let released = ends.iter().filter(|end| **end == Some(Ended::Released)).count();
+    let (pieces, released) = entry.count();
     if released >= shared.need() {
         Some(true)
     } else if released + pieces < shared.need() {
@@ -144,7 +143,7 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, grant: &Grant, next: &Reques
         let grant = Grant { claim: next.claim(), ..grant.clone() };
         return Ok(Outcome::Granted(grant));
     }
-    if entry.pieces().len() < shared.need() {
+    if entry.count().0 < shared.need() {
         return Ok(Outcome::Busy(say::busy(shared, &busy)));
     }
     Err(say::unreachable("downgrade", shared, &failed).with("name", &grant.name))

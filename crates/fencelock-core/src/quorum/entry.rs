@@ -198,8 +198,21 @@ impl Entry {
             (part.piece, part.end) = (None, Some(end));
         }
     }
-    pub(super) fn ends(&self) -> Vec<Option<Ended>> {
-        self.state().parts.iter().map(|part| part.end).collect()
+    /// How many nodes have a part of it, and how many have given it back.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let state = self.state();
+        let count = |which: fn(&Part) -> bool| state.parts.iter().filter(|part| which(part)).count();
+        (count(|part| part.piece.is_some()), count(|part| part.end == Some(Ended::Released)))
+    }
+    pub(super) fn has(&self, node: usize) -> bool {
+        self.state().parts[node].piece.is_some()
+    }
+    /// Why a node does not have its part any more.
+    pub(super) fn why_gone(&self) -> Option<LossReason> {
+        self.state().parts.iter().find_map(|part| match part.end {
+            Some(Ended::Gone(reason)) => Some(reason),
+            Some(Ended::Released) | None => None,
+        })
     }
     /// A node has extended this.
     pub(super) fn extended(&self, node: usize, hold: HoldId, sent_at: Moment, ttl: Duration) {
@@ -223,7 +236,8 @@ impl Entry {
         let pieces = state.parts.iter().filter_map(|part| part.piece.as_ref());
         let counts: Vec<_> = pieces.filter(|piece| !exclusive || piece.grant.token == token).collect();
         let sent_at = nth_largest(counts.iter().map(|piece| piece.sent_at), need)?;
-        let server_micros = counts.iter().map(|piece| piece.grant.server_micros).max().unwrap_or(0);
+        // One clock that is far ahead is not followed.
+        let server_micros = nth_largest(counts.iter().map(|piece| piece.grant.server_micros), need).unwrap_or(0);
         (state.stage, state.token, state.reported) = (Stage::Held, Some(token), sent_at);
         Some(Standing { token, sent_at, server_micros })
     }

@@ -1,7 +1,7 @@
 //! Renewals: on all nodes at once, and answered as soon as a majority has.
 use super::{
     ballot::nth_largest,
-    entry::{Ended, Entry, Piece},
+    entry::{Entry, Piece},
     gather::Gather,
     nodes::{Owed, Shared},
 };
@@ -158,14 +158,10 @@ impl Known {
 /// Why there can be no majority any more, if that is so. *Invariant (SAFETY T4):* what was lost and made anew counts from then on; once
 /// no majority is left nothing is made anew.
 pub(super) fn gone(shared: &Shared, entry: &Entry) -> Option<LossReason> {
-    if entry.pieces().len() >= shared.need() {
+    if entry.count().0 >= shared.need() {
         return None;
     }
-    let reason = entry.ends().into_iter().flatten().find_map(|end| match end {
-        Ended::Gone(reason) => Some(reason),
-        Ended::Released => None,
-    });
-    reason.filter(|_| entry.is_held())
+    entry.why_gone().filter(|_| entry.is_held())
 }
 /// It is no hold any more: what is left of it goes.
 pub(super) fn lost(shared: &Arc<Shared>, entry: &Entry) {
