@@ -1,8 +1,8 @@
 //! Story: two attempts for one lock on three nodes, in every order in which their messages can arrive and their leases can end. What
 //! decides is [`ballot`](super::ballot) itself; the nodes do what SAFETY T1 and T4 say. No two holders meet, and tokens rise.
 //!
-//! Planted to see it go red: a write-back that does not compare the owner (here, as a mutant of the model: it has to be found);
-//! `settle` that takes the token of any two of three for granted; `settle` that writes the lowest.
+//! Planted to see it go red: a majority of `nodes / 2`; `settle` that never writes, with a `valid` that does not compare tokens. That the
+//! write-back compares the owner is left out by the second test itself.
 use super::ballot::{Ballot, Settled, Verdict, Vote, majority, settle};
 use foldhash::HashSet;
 
