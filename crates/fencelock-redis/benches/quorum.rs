@@ -21,6 +21,9 @@ fn main() {
     let servers: Vec<_> = (0..NODES).map(|_| Redis::start()).collect();
     pairs(&servers, 1);
     pairs(&servers, 16);
+    if std::env::args().any(|arg| arg == "pairs") {
+        return;
+    }
     handed(&servers, 2, 100);
     handed(&servers, 16, 25);
 }

@@ -1,4 +1,4 @@
-//! What the answers of the nodes come to. Nothing here sends, waits or looks at a clock: the model of [`model`](super::model) runs through
+//! What the answers of the nodes come to. Nothing here sends, waits or looks at a clock: the tests' `model` runs through
 //! every order in which answers can come with these very functions.
 
 /// What one node has said.

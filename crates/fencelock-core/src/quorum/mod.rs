@@ -1,7 +1,7 @@
 //! Several stores as one: a lock is held while a majority of them says so. Redlock is this over Redis.
 //!
 //! * [`attempt`] asks and queues; its head says why that neither stops nor starves. `token` settles the token.
-//! * [`ballot`] decides, and nothing else: [`model`] runs through every order of answers with it.
+//! * [`ballot`] decides, and nothing else: `model`, of the tests, runs through every order of answers with it.
 //! * [`entry`] is what this client has on each node, [`nodes`] what is known of the nodes and owed to them.
 //! * [`renewal`], [`ending`], [`watch`], [`look`]: the other calls of the door. [`gather`] polls several calls in place.
 mod attempt;
