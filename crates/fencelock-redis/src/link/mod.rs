@@ -82,7 +82,7 @@ pub(crate) enum Way {
 }
 pub(crate) enum Find {
     Alone(Address),
-    Sentinels(Sentinels),
+    Sentinels(Box<Sentinels>),
 }
 /// A connection, and where it leads.
 #[derive(Clone)]
@@ -129,7 +129,10 @@ impl Link {
             }
             Topology::Sentinel { master, user, password } => {
                 let login = login.of_sentinels(user.as_deref(), password.as_deref());
-                Way::One(Find::Sentinels(Sentinels::new(config.hosts.clone(), login, master)), Connections::new())
+                Way::One(
+                    Find::Sentinels(Box::new(Sentinels::new(config.hosts.clone(), login, master))),
+                    Connections::new(),
+                )
             }
             Topology::Cluster => Way::Cluster(Cluster::new(config.hosts.clone())),
         };

@@ -2,7 +2,9 @@
 //!
 //! *Invariant:* of two answers the one of the later failover is believed (a sentinel counts them, as its configuration's epoch), and
 //! one that is older than what was heard before only when most sentinels say so: they may have been set up anew. So a sentinel that
-//! is cut off from the others does not lead back to a primary that was replaced.
+//! is cut off from the others does not lead back to a primary that was replaced. Nor does the one that leads a failover: for up to a
+//! second it tells the new epoch with the old address, when the others tell both (seen with 7.0): of two addresses of one epoch the
+//! one that was there before is not believed.
 use super::{Address, CONNECT_TIMEOUT, Find, Link, Way, server::Login};
 use crate::{
     error::Fault,
@@ -11,6 +13,7 @@ use crate::{
 use futures_util::{StreamExt, future::join_all, stream::FuturesUnordered};
 use redis::Value;
 use std::{
+    cmp::Ordering,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -32,13 +35,33 @@ pub(crate) struct Sentinels {
     hosts: Vec<Address>,
     login: Login,
     master: String,
-    known: Mutex<Option<Told>>,
+    known: Mutex<Option<Known>>,
+}
+#[derive(Debug)]
+struct Known {
+    told: Told,
+    /// Whom the primary of this epoch has replaced.
+    before: Option<Address>,
+}
+impl Known {
+    /// True: another server is the primary than was known.
+    fn learn(&mut self, told: &Told) -> bool {
+        let moved = told.address != self.told.address;
+        match told.epoch.cmp(&self.told.epoch) {
+            Ordering::Less => return false,
+            Ordering::Equal if !moved || self.before.as_ref() == Some(&told.address) => return false,
+            Ordering::Equal | Ordering::Greater => {}
+        }
+        self.before = moved.then(|| self.told.address.clone());
+        self.told = told.clone();
+        moved
+    }
 }
 impl Sentinels {
     pub(super) fn new(hosts: Vec<Address>, login: Login, master: &str) -> Self {
         Self { hosts, login, master: master.to_owned(), known: Mutex::default() }
     }
-    fn known(&self) -> MutexGuard<'_, Option<Told>> {
+    fn known(&self) -> MutexGuard<'_, Option<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// Asks all of them.
@@ -61,22 +84,26 @@ impl Sentinels {
         self.believe(&told)
     }
     fn believe(&self, told: &[Told]) -> Result<Address, Fault> {
-        let Some(best) = told.iter().max_by_key(|told| told.epoch) else { return Err(Fault::Unreached) };
+        let Some(latest) = told.iter().map(|told| told.epoch).max() else { return Err(Fault::Unreached) };
+        // Of one epoch what most say is heard last.
+        let count = |one: &Told| told.iter().filter(|other| *other == one).count();
+        let mut all: Vec<_> = told.iter().filter(|told| told.epoch == latest).collect();
+        all.sort_by_key(|told| count(told));
         let mut known = self.known();
-        let agree = told.iter().filter(|other| other.address == best.address).count();
-        if known.as_ref().is_some_and(|known| known.epoch > best.epoch) && agree * 2 <= self.hosts.len() {
-            return Err(Fault::NoPrimary);
+        if known.as_ref().is_some_and(|known| known.told.epoch > latest) {
+            if all.last().is_none_or(|most| count(most) * 2 <= self.hosts.len()) {
+                return Err(Fault::NoPrimary);
+            }
+            *known = None;
         }
-        *known = Some(best.clone());
-        Ok(best.address.clone())
+        for told in all {
+            known.get_or_insert_with(|| Known { told: told.clone(), before: None }).learn(told);
+        }
+        known.as_ref().map(|known| known.told.address.clone()).ok_or(Fault::Unreached)
     }
     /// One sentinel's word. True: another server is the primary than was known.
-    fn learn(&self, told: Told) -> bool {
-        let mut known = self.known();
-        let Some(before) = known.as_ref().filter(|before| before.epoch < told.epoch) else { return false };
-        let moved = before.address != told.address;
-        *known = Some(told);
-        moved
+    fn learn(&self, told: &Told) -> bool {
+        self.known().as_mut().is_some_and(|known| known.learn(told))
     }
     async fn ask(&self, host: &Address) -> Result<Told, Fault> {
         let asked = async {
@@ -112,7 +139,7 @@ impl Sentinels {
                     }
                     match self.ask(host).await {
                         Ok(told) => {
-                            if self.learn(told) {
+                            if self.learn(&told) {
                                 link.move_on();
                             }
                         }
@@ -157,7 +184,8 @@ pub(crate) async fn follow(link: Arc<Link>) {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: an older epoch believed; one that most sentinels tell refused; the first answer believed.
+    //! Planted to see them go red: an older epoch believed; one that most sentinels tell refused; the first answer believed; of one epoch
+    //! whatever is told last believed.
     use super::*;
 
     fn told(epoch: i64, port: u16) -> Told {
@@ -182,14 +210,32 @@ mod tests {
     #[test]
     fn a_word_moves_it_once() {
         let sentinels = three();
-        assert!(!sentinels.learn(told(1, 7)), "nothing is connected yet");
+        assert!(!sentinels.learn(&told(1, 7)), "nothing is connected yet");
         sentinels.believe(&[told(1, 7)]).unwrap();
-        assert!(!sentinels.learn(told(1, 7)));
-        assert!(sentinels.learn(told(2, 8)));
-        assert!(!sentinels.learn(told(2, 8)), "the second sentinel's");
-        assert!(!sentinels.learn(told(1, 7)), "one that is behind");
-        assert!(!sentinels.learn(told(3, 8)), "back where it was before anybody went there");
+        assert!(!sentinels.learn(&told(1, 7)));
+        assert!(sentinels.learn(&told(2, 8)));
+        assert!(!sentinels.learn(&told(2, 8)), "the second sentinel's");
+        assert!(!sentinels.learn(&told(1, 7)), "one that is behind");
         assert!(sentinels.is_ours("m h 7 h 8") && !sentinels.is_ours("mm h 7 h 8"));
+    }
+    #[test]
+    fn whoever_leads_a_failover_tells_its_number_before_its_end() {
+        let sentinels = three();
+        sentinels.believe(&[told(1, 7), told(1, 7), told(1, 7)]).unwrap();
+        assert!(!sentinels.learn(&told(2, 7)), "it has begun");
+        assert!(sentinels.learn(&told(2, 8)), "the others have seen its end");
+        assert!(!sentinels.learn(&told(2, 7)), "the first one has not");
+        assert_eq!(sentinels.believe(&[told(2, 7), told(2, 8), told(2, 8)]).unwrap().1, 8);
+        // Back to the one before, by way of the same.
+        assert!(!sentinels.learn(&told(3, 8)));
+        assert!(sentinels.learn(&told(3, 7)));
+        assert_eq!(sentinels.believe(&[told(3, 8), told(3, 7), told(3, 7)]).unwrap().1, 7);
+        // Whoever begins in the middle of one.
+        for answers in [[told(2, 7), told(2, 8), told(2, 8)], [told(2, 8), told(2, 8), told(2, 7)]] {
+            let late = three();
+            assert_eq!(late.believe(&answers).unwrap().1, 8);
+            assert!(!late.learn(&told(2, 7)));
+        }
     }
     #[test]
     fn answers() {
