@@ -108,9 +108,8 @@ impl Sentinels {
         let name = &options.name;
         for (n, sentinel) in self.sentinels.iter().enumerate() {
             let mut lines = vec![format!("port {}", sentinel.port()), "bind 127.0.0.1".to_owned()];
-            if let Some(password) = &options.sentinel_password {
-                lines.extend([format!("requirepass {password}"), format!("sentinel sentinel-pass {password}")]);
-            }
+            // It is also what they say to each other.
+            lines.extend(options.sentinel_password.iter().map(|password| format!("requirepass {password}")));
             let quorum = self.sentinels.len() / 2 + 1;
             lines.push(format!("sentinel myid {}", ids[n]));
             lines.push(format!("sentinel monitor {name} 127.0.0.1 {} {quorum}", self.port(0)));
@@ -383,7 +382,7 @@ mod tests {
     fn measured(what: &str, began: Instant) {
         println!("{what}: {:?}", began.elapsed());
     }
-    /// (Red: a sentinel that knows of no other; a server that is started with the first one's configuration.)
+    /// (Red: a quorum of more sentinels than there are.)
     #[test]
     fn the_primary_is_killed_another_is_promoted_and_the_first_comes_back_as_its_replica() {
         let began = Instant::now();
@@ -419,7 +418,7 @@ mod tests {
             assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err(), "{port} is listened on");
         }
     }
-    /// (Red: without `prefer`; without the clock.)
+    /// (Red: without the clock; a `prefer` of another one.)
     #[test]
     fn one_whose_clock_is_behind_is_promoted_while_the_first_is_stopped_and_a_failover_is_asked_for() {
         let clock = Arc::new(WallClock::new());
@@ -448,7 +447,7 @@ mod tests {
         all.restart_sentinel(1);
         assert_eq!(all.settle(WITHIN), 0);
     }
-    /// (Red: without `sentinel auth-pass`, or `sentinel-pass`.)
+    /// (Red: without `sentinel auth-pass`.)
     #[test]
     fn with_passwords_and_a_primary_that_takes_nothing_without_replicas() {
         let (password, sentinel_password) = (Some("secret".to_owned()), Some("other".to_owned()));
