@@ -117,8 +117,7 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, grant: &Grant, next: &Reques
     };
     let (limit, mut gather) = (Shared::patience(entry.whole.ttl()), Gather::default());
     for (node, piece) in entry.pieces() {
-        let (engine, part) =
-            (shared.nodes[node].engine.clone(), next.part(piece.request.hold().to_bytes()[15], false, None));
+        let (engine, part) = (shared.nodes[node].engine.clone(), next.part(piece.request.hold().number(), false, None));
         gather.ask(node, async move {
             let answer = timeout(limit, engine.exchange(&piece.grant, &part)).await;
             (piece, answer.unwrap_or_else(|_| Err(super::nodes::silent("downgrade"))))

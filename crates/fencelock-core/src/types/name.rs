@@ -75,14 +75,18 @@ impl HoldId {
     pub const fn to_bytes(self) -> [u8; 16] {
         self.0
     }
-    /// What this is the n-th part of: a quorum counts in the last byte, which is zero in every id that core mints, how often it has
-    /// asked its nodes. Each time is an attempt of its own (SAFETY A1), and whoever looks sees whose.
-    pub(crate) const fn part(self, n: u8) -> Self {
+    /// The n-th part of this one: a quorum counts in the last byte how often it has asked its nodes. Each time is an attempt of its
+    /// own (SAFETY A1), and whoever looks sees whose, since the last byte of every id that core mints follows from the others.
+    pub(crate) fn part(self, n: u8) -> Self {
         let mut bytes = self.0;
-        bytes[15] = n;
+        bytes[15] = bytes[..15].iter().fold(n, |sum, byte| sum ^ byte);
         Self(bytes)
     }
-    pub(crate) const fn whole(self) -> Self {
+    /// Which part of its whole it is.
+    pub(crate) fn number(self) -> u8 {
+        self.0.iter().fold(0, |sum, byte| sum ^ byte)
+    }
+    pub(crate) fn whole(self) -> Self {
         self.part(0)
     }
 }
@@ -167,7 +171,7 @@ impl Minter {
         // The odd factor spreads the ids, so that the first digits tell them apart for people; it loses none.
         let n = u128::from(self.next.fetch_add(1, Relaxed));
         let id = self.start.wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) << 8);
-        HoldId(id.to_be_bytes())
+        HoldId(id.to_be_bytes()).whole()
     }
 }
 
