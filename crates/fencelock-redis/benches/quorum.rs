@@ -24,6 +24,7 @@ fn main() {
     if std::env::args().any(|arg| arg == "pairs") {
         return;
     }
+    hanging(&servers);
     handed(&servers, 2, 100);
     handed(&servers, 16, 25);
 }
@@ -118,6 +119,33 @@ where
 fn median(mut of: Vec<f64>) -> f64 {
     of.sort_by(f64::total_cmp);
     of[of.len() / 2]
+}
+/// One that is stopped: nobody waits for it.
+fn hanging(servers: &[Redis]) {
+    let runtime = runtime(1);
+    let p50 = |client: &Client| {
+        runtime.block_on(async {
+            let (lock, mut took) = (client.mutex("hanging"), Vec::new());
+            for _ in 0..500 {
+                let began = Instant::now();
+                lock.lock().await.unwrap().release().await.unwrap();
+                took.push(began.elapsed());
+            }
+            took.sort_unstable();
+            took[took.len() / 2]
+        })
+    };
+    let client = runtime.block_on(quorum(servers));
+    p50(&client);
+    let healthy = p50(&client);
+    servers[0].pause(true);
+    let hanging = p50(&client);
+    servers[0].pause(false);
+    let ratio = hanging.as_secs_f64() / healthy.as_secs_f64();
+    println!(
+        "MEASURED | a pair with one of five Redis stopped, p50, to all well | {ratio:.2} ({hanging:.2?} to {healthy:.2?}) | <= 1.2 | {}",
+        if ratio <= 1.2 { "ok" } else { "MISSED" }
+    );
 }
 /// Of those who waited while it was given back: from the call of `release` until the next one has it.
 fn handed(servers: &[Redis], clients: usize, holds: usize) {
