@@ -86,23 +86,23 @@ async fn connections_that_are_killed_at_any_step() {
     let stop = Arc::new(AtomicBool::new(false));
     let mut killer = Session::new(&server);
     let kill = kills(&server);
+    let killed = Arc::<std::sync::atomic::AtomicU32>::default();
     let kills = std::thread::spawn({
-        let stop = stop.clone();
+        let (stop, killed) = (stop.clone(), killed.clone());
         move || {
-            let mut many = 0;
             while !stop.load(SeqCst) {
                 std::thread::sleep(MS * fastrand::u32(1..30));
-                many += killer.ask(kill).parse::<u32>().unwrap();
+                killed.fetch_add(killer.ask(kill).parse().unwrap(), SeqCst);
             }
-            many
         }
     });
     let (mut done, mut all) = (0, Vec::new());
     for ((name, claim, other), beside) in CLAIMS.into_iter().zip(clients) {
-        let client = a.clone();
+        let (client, killed) = (a.clone(), killed.clone());
         all.push(tokio::spawn(async move {
             let mut done = 0;
-            for _ in 0..tenth(500) {
+            // However quick they are, they are cut.
+            while done < 2 * tenth(500) || killed.load(SeqCst) <= 20 {
                 let held = soon(Any::lock(&client, name, claim, 30 * SEC)).await.unwrap();
                 let wait = tokio::spawn({
                     let beside = beside.clone();
@@ -121,9 +121,9 @@ async fn connections_that_are_killed_at_any_step() {
         done += one.await.unwrap();
     }
     stop.store(true, SeqCst);
-    let killed = tokio::task::block_in_place(|| kills.join().unwrap());
+    tokio::task::block_in_place(|| kills.join().unwrap());
+    let killed = killed.load(SeqCst);
     eventually("nothing is left", || std::future::ready(server.ask(LEASES) == "0")).await;
-    assert!(killed > 20, "the run must bite: {killed}");
     let figure = format!("0 of {done} holds, {killed} connections killed");
     bar(&format!("{NAME}: connections killed at any step: lost, or left"), figure, "0", true);
 }

@@ -101,11 +101,10 @@ BEGIN
   IF NOT EXISTS (SELECT FROM {s}.fencelock_client c
     WHERE c.client = p_client AND {s}.fencelock_hears(c.until, t + interval '1 second') AND (p_pid IS NULL OR c.pid = p_pid))
   THEN
-    -- Whoever was sent before it was known who listens does not take that back; a process that listened before is nobody's any more. Before
-    -- anybody listens this one goes with the client, too.
-    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, t + interval '3 seconds', coalesce(p_pid, pg_backend_pid()))
+    -- Whoever was sent before it was known who listens does not take that back; a process that listened before is nobody's any more.
+    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, t + interval '3 seconds', p_pid)
       ON CONFLICT (client) DO UPDATE SET until = excluded.until,
-        pid = CASE WHEN {s}.fencelock_alive(c.until, c.pid, t) THEN coalesce(p_pid, c.pid) ELSE excluded.pid END;
+        pid = CASE WHEN {s}.fencelock_alive(c.until, c.pid, t) THEN coalesce(excluded.pid, c.pid) ELSE excluded.pid END;
   END IF;
   INSERT INTO {s}.fencelock_waiter (space, name, hold, claim, take, ttl, floor, client, since, who)
     VALUES (p_space, p_name, p_hold, p_claim, p_take, p_ttl, p_floor, p_client, t, p_who)
@@ -312,13 +311,13 @@ BEGIN
 END
 $f$;
 
--- A client that waits lives for three seconds more. `pid`: of the process that listens for it; NULL: none does now, and it goes with the one
--- that says so. Now and then it asks what it waits for by what is written here.
+-- A client that waits lives for three seconds more. `pid`: of the process that listens for it; NULL: none does now. Now and then it asks
+-- what it waits for by what is written here.
 CREATE FUNCTION {s}.fencelock_beat(p_client uuid, p_pid integer, p_space text, p_places boolean)
 RETURNS TABLE (name text, hold uuid) LANGUAGE plpgsql AS $f$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  INSERT INTO {s}.fencelock_client AS c VALUES (p_client, clock_timestamp() + interval '3 seconds', coalesce(p_pid, pg_backend_pid()))
+  INSERT INTO {s}.fencelock_client AS c VALUES (p_client, clock_timestamp() + interval '3 seconds', p_pid)
     ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = excluded.pid;
   IF p_places THEN
     RETURN QUERY SELECT q.name, q.hold FROM {s}.fencelock_waiter q WHERE q.client = p_client AND q.space = p_space;
