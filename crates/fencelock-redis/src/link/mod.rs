@@ -4,6 +4,7 @@
 //! waited for by another one's tasks. Every command has a limit of ours; one that is over it gives its connection up.
 mod cluster;
 mod replicas;
+mod scattered;
 mod sentinel;
 mod server;
 
@@ -17,7 +18,6 @@ use crate::{
 };
 use cluster::{Cluster, slot};
 use fencelock_core::{BootClock, Clock, Connection, Connections, Error, NoConnection, Result, soon, within};
-use futures_util::future::join_all;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use replicas::Replicas;
 use sentinel::Sentinels;
@@ -431,69 +431,6 @@ impl Link {
         self.sent.fetch_add(all.len() as u64 - 1, Relaxed);
         let answers = async { conn.send_all(all).await?.into_iter().map(Value::extract_error).collect() };
         self.limited(conn, limit, answers).await
-    }
-    /// One command for each of these keys, in one pipeline for each server; each has its own answer, in their order. A server that
-    /// is silent keeps none of another one's waiting for longer than `limit`.
-    pub(crate) async fn scattered(
-        &self,
-        limit: Duration,
-        keys: &[String],
-        cmd: impl Fn(usize) -> Cmd,
-    ) -> Vec<Result<Value, Fault>> {
-        let mut answers: Vec<Result<Value, Fault>> = keys.iter().map(|_| Err(Fault::Unreached)).collect();
-        let mut groups: Vec<(Result<Conn, Fault>, Vec<usize>)> = Vec::new();
-        for (at, key) in keys.iter().enumerate() {
-            let conn = if groups.is_empty() || self.is_cluster() { Some(self.at(key).await) } else { None };
-            let same = |(known, _): &&mut (Result<Conn, Fault>, _)| match (known, &conn) {
-                (Ok(known), Some(Ok(conn))) => Arc::ptr_eq(&known.server, &conn.server),
-                (_, conn) => conn.is_none(),
-            };
-            match groups.iter_mut().find(same) {
-                Some((_, group)) => group.push(at),
-                None => groups.push((conn.unwrap_or(Err(Fault::Unreached)), vec![at])),
-            }
-        }
-        let cmd = &cmd;
-        let asked = groups.iter().map(|(conn, group)| async move {
-            let conn = conn.as_ref().map_err(Clone::clone)?;
-            let mut all = Pipeline::with_capacity(group.len());
-            group.iter().for_each(|at| {
-                all.add_command(cmd(*at));
-            });
-            #[cfg(feature = "bench")]
-            self.sent.fetch_add(group.len() as u64 - 1, Relaxed);
-            self.limited(conn, conn.server.patience().min(limit), conn.send_all(&all)).await
-        });
-        let asked = join_all(asked).await;
-        let mut put = |at: usize, answer| {
-            if let Some(place) = answers.get_mut(at) {
-                *place = answer;
-            }
-        };
-        for ((conn, group), answer) in groups.iter().zip(asked) {
-            match answer {
-                Ok(each) => {
-                    for (at, answer) in group.iter().zip(each) {
-                        let answer = answer.extract_error().map_err(Fault::from);
-                        let answer = match (conn, answer) {
-                            (Ok(conn), Err(fault)) if fault.redirect().is_some() => {
-                                self.elsewhere(conn, &fault, limit, &cmd(*at)).await
-                            }
-                            (_, answer) => answer,
-                        };
-                        put(*at, answer);
-                    }
-                }
-                Err(fault) => group.iter().for_each(|at| put(*at, Err(fault.clone()))),
-            }
-        }
-        answers
-    }
-    async fn elsewhere(&self, conn: &Conn, fault: &Fault, limit: Duration, cmd: &Cmd) -> Result<Value, Fault> {
-        let conn = self.redirected(conn, fault).await?;
-        let ask =
-            |conn: Conn| async move { self.limited(&conn, conn.server.patience().min(limit), conn.send(cmd)).await };
-        self.turned(conn, ask).await
     }
     /// Begins to hear a channel that lies with a key, on this connection, or ends it.
     pub(crate) async fn hear(&self, conn: &Conn, verb: &str, channel: &str) -> Result<(), Fault> {
