@@ -82,6 +82,8 @@ async fn lease_timeout(cx: Context) {
         cx.queued(&client, &name, i + 1).await;
     }
     let queue = holds(&client, &name).await;
+    // Whoever has just come may not listen yet, and is passed (SAFETY H1).
+    tokio::time::sleep(SEC / 2).await;
     let (mut before, mut freed) = (first.token(), BootClock.now());
     first.release().await.unwrap();
     let mut held: Vec<Guard> = Vec::new();
