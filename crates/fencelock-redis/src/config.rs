@@ -1,4 +1,5 @@
 //! What a `redis:` URL says.
+use crate::link::slot;
 pub use fencelock_core::config::Tls;
 use fencelock_core::{
     Result,
@@ -8,16 +9,20 @@ use fencelock_core::{
 use std::{fmt, time::Duration};
 
 /// The keys of a URL.
-const KEYS: [&str; 10] = [
+const KEYS: [&str; 14] = [
     "ca",
     "cert",
+    "channel",
     "key",
+    "layout",
     "namespace",
     "protocol",
     "replicas",
     "retention",
     "sentinel_password",
     "sentinel_user",
+    "signal",
+    "template",
     "ttl",
 ];
 /// The shortest ttl.
@@ -50,6 +55,39 @@ pub enum Topology {
     Cluster,
 }
 
+/// How locks are written.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layout {
+    /// A hash for each lock, of all kinds, with a queue: for our clients alone.
+    #[default]
+    Native,
+    /// A string for each lock, as many other libraries have it, who exclude us and are excluded. Mutexes alone.
+    Plain(Templates),
+}
+/// What others make of the name of a lock: `{}` stands for it, once in each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Templates {
+    /// The key: `{}`, `lock:{}`, `redlock:{}`.
+    pub key: String,
+    /// A list to which a release pushes something, for waiters who look there: `lock-signal:{}` is python-redis-lock's.
+    pub signal: Option<String>,
+    /// A channel on which a release says the key: `REGISTRY-channel:REGISTRY:{}` is Spring's.
+    pub channel: Option<String>,
+}
+impl Default for Templates {
+    fn default() -> Self {
+        Self { key: NAME.to_owned(), signal: None, channel: None }
+    }
+}
+/// Stands for a name.
+const NAME: &str = "{}";
+/// What is made of this name by this template.
+pub(crate) fn filled(template: &str, name: &str) -> String {
+    let (before, after) = template.split_once(NAME).unwrap_or((template, ""));
+    [before, name, after].concat()
+}
+
 /// How the engine is reached.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Config {
@@ -67,6 +105,8 @@ pub struct Config {
     pub database: u32,
     /// Separates the names of applications that share a server.
     pub namespace: String,
+    /// How locks are written.
+    pub layout: Layout,
     /// The ttl of holds that do not say their own.
     pub ttl: Duration,
     /// How long the record of a lock that nobody uses is kept, half of it at least. Its tokens go on rising afterwards, by the server's clock.
@@ -88,6 +128,7 @@ impl Config {
             password: None,
             database: 0,
             namespace: String::new(),
+            layout: Layout::Native,
             ttl: Duration::from_secs(30),
             retention: Duration::from_secs(3_600),
             replicas: 0,
@@ -148,6 +189,20 @@ impl Config {
             }
             config.namespace = namespace;
         }
+        let (key, signal, channel) = (url.take("template"), url.take("signal"), url.take("channel"));
+        config.layout = match url.take("layout").as_deref() {
+            None | Some("native") => match (key, signal, channel) {
+                (None, None, None) => Layout::Native,
+                _ => {
+                    let plain = invalid("template, signal and channel are for layout=plain");
+                    return Err(plain.hint("add layout=plain, or leave them out"));
+                }
+            },
+            Some("plain") => Layout::Plain(Templates { key: key.unwrap_or_else(|| NAME.to_owned()), signal, channel }),
+            Some(other) => {
+                return Err(invalid(format!("layout={other} is not known")).hint("write layout=native or layout=plain"));
+            }
+        };
         config.ttl = url.take_duration("ttl")?.unwrap_or(config.ttl);
         config.retention = url.take_duration("retention")?.unwrap_or(config.retention);
         if let Some(replicas) = url.take("replicas") {
@@ -210,8 +265,35 @@ impl Config {
         if alone(&self.user, &self.password) {
             return Err(invalid("there is a user without a password").hint("write redis://USER:PASSWORD@HOST"));
         }
+        if let Layout::Plain(templates) = &self.layout {
+            self.check_templates(templates)?;
+        }
         check_ttl(self.ttl, MIN_TTL..=MAX_TTL, format!("redis takes {MIN_TTL:?} to {MAX_TTL:?}"))?;
         check_retention(self.retention)
+    }
+    fn check_templates(&self, Templates { key, signal, channel }: &Templates) -> Result<()> {
+        let all = [("template", Some(key)), ("signal", signal.as_ref()), ("channel", channel.as_ref())];
+        for (what, text) in all.into_iter().filter_map(|(what, text)| Some((what, text?))) {
+            if text.matches(NAME).count() != 1 || text.len() > 512 || text.contains('\0') {
+                let wrong = invalid(format!("{what}={text} does not say where the name goes"));
+                return Err(wrong.hint("write {} for it, once, and at most 512 bytes"));
+            }
+        }
+        if !self.namespace.is_empty() {
+            let space = invalid("layout=plain has no namespaces");
+            return Err(space.hint("write it into the template, as those have it whom the locks are shared with"));
+        }
+        if let Some(signal) = signal {
+            if signal == key {
+                return Err(invalid("template and signal are the same").hint("lock:{} has lock-signal:{}"));
+            }
+            let apart = |name: &&str| slot(&filled(key, name)) != slot(&filled(signal, name));
+            if matches!(self.topology, Topology::Cluster) && ["a", "b", "c"].iter().any(apart) {
+                let apart = invalid("key and signal of a name lie on different servers of the cluster");
+                return Err(apart.hint("put the name into braces in both: lock:{{}} and lock-signal:{{}}"));
+            }
+        }
+        Ok(())
     }
     /// As a URL has it.
     pub(crate) fn scheme(&self) -> &'static str {
@@ -240,6 +322,12 @@ impl Config {
         }
         let mut url = Written::new(self.endpoint(), "/");
         url.add_some("namespace", &self.namespace);
+        if let Layout::Plain(Templates { key, signal, channel }) = &self.layout {
+            url.add("layout", "plain");
+            url.add("template", key);
+            url.add_some("signal", signal.as_deref().unwrap_or_default());
+            url.add_some("channel", channel.as_deref().unwrap_or_default());
+        }
         if self.replicas > 0 {
             url.add("replicas", &self.replicas.to_string());
         }
@@ -269,7 +357,8 @@ impl fmt::Debug for Config {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: the password in `Debug`; `protocol` that is not looked at.
+    //! Planted to see them go red: the password in `Debug`; `protocol` that is not looked at; templates that a URL leaves out; two keys in
+    //! two slots.
     use super::*;
     use fencelock_core::ErrorKind;
 
@@ -312,6 +401,21 @@ mod tests {
         assert_eq!(Config::from_url(&cluster.url().unwrap()).unwrap(), cluster);
     }
     #[test]
+    fn layouts() {
+        let of = |url: &str| Config::from_url(url).unwrap();
+        assert_eq!(of("redis://h").layout, Layout::Native);
+        assert_eq!(of("redis://h?layout=native").layout, Layout::Native);
+        assert_eq!(of("redis://h?layout=plain").layout, Layout::Plain(Templates::default()));
+        let all = of("redis://h?layout=plain&template=lock:{}&signal=lock-signal:%7B%7D&channel=c:{}x");
+        let said = |text: &str| Some(text.to_owned());
+        let expect = Templates { key: "lock:{}".to_owned(), signal: said("lock-signal:{}"), channel: said("c:{}x") };
+        assert_eq!(all.layout, Layout::Plain(expect));
+        assert_eq!(Config::from_url(&all.url().unwrap()).unwrap(), all, "{:?}", all.url());
+        assert_eq!(filled("lock:{{}}:x", "a{}b"), "lock:{a{}b}:x");
+        of("redis+cluster://h?layout=plain&template=lock:{}");
+        of("redis+cluster://h?layout=plain&template=lock:{{}}&signal=lock-signal:{{}}");
+    }
+    #[test]
     fn times_of_a_configuration_made_by_hand_are_looked_at() {
         let good = Config::new("h", 1);
         assert!(good.check().is_ok());
@@ -345,6 +449,13 @@ mod tests {
             ("redis://h?ca=/x", "rediss://"),
             ("rediss://h?cert=/x", "belong together"),
             ("redis://ann@h", "without a password"),
+            ("redis://h?layout=hash", "layout=plain"),
+            ("redis://h?template=x:{}", "add layout=plain"),
+            ("redis://h?layout=plain&template=x", "where the name goes"),
+            ("redis://h?layout=plain&signal=x:{}:{}", "where the name goes"),
+            ("redis://h?layout=plain&signal={}", "are the same"),
+            ("redis://h?layout=plain&namespace=x", "no namespaces"),
+            ("redis+cluster://h?layout=plain&template=lock:{}&signal=lock-signal:{}", "different servers"),
             ("http://h", "is not this engine's"),
         ] {
             let error = Config::from_url(url).unwrap_err();

@@ -1,10 +1,11 @@
 //! The engine's door: commands of callers go over their runtime's own connection, whatever waits is given to `run`.
 use crate::{
-    config::{Config, MAX_TTL, MIN_TTL},
+    config::{Config, Layout, MAX_TTL, MIN_TTL},
     error::Fault,
     keeper::{Order, remember_id, run},
     link::{CONNECT_TIMEOUT, Conn, Link, TURNS},
     list::list,
+    plain::{Plain, mixed},
     renew::{Answered, Kept},
     shared::{Haunt, Shared, micros},
     turns::{Seen, Turned, nap},
@@ -36,7 +37,7 @@ use tokio::{
 };
 
 /// So often an acquire is sent again under its hold id when nobody knows what became of it.
-const AGAIN: usize = 5;
+pub(crate) const AGAIN: usize = 5;
 /// So many keys go into one command, and so many commands of renewals are on their way at once: a server works off what one
 /// connection has sent before it turns to the next, so hundreds of them would keep everybody else waiting.
 const BATCH: usize = 32;
@@ -64,21 +65,29 @@ impl RedisEngine {
     /// # Cancel safety
     /// If dropped nothing is left but, perhaps, the store's identity, which goes by itself.
     pub async fn connect(config: Config) -> Result<Self> {
+        if config.layout != Layout::Native {
+            let plain = Error::new(ErrorKind::InvalidConfig, "connect", "this is not the layout of this engine");
+            return Err(plain.hint("take RedisPlainEngine, or fencelock_redis::connect, which looks at the layout"));
+        }
         on_tokio(Self::open(config)).await
     }
-    async fn open(config: Config) -> Result<Self> {
+    pub(crate) async fn open(config: Config) -> Result<Self> {
         let link = Link::new(&config)?;
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
-        let keys = Keys::new(&config.namespace);
+        let templates = match &config.layout {
+            Layout::Native => None,
+            Layout::Plain(templates) => Some(templates),
+        };
+        let keys = templates.map_or_else(|| Keys::new(&config.namespace), |all| Keys::plain(&all.key));
         let conn = link.at(&keys.id()).await.map_err(told)?;
         let pushed = config.resp3 && may_track(&link, &conn).await.map_err(told)?;
         let random = |n: EngineId| n.to_string();
         let (client, mine) = (EngineId::random()?, random(EngineId::random()?));
         let client = u128::from_str_radix(&random(client), 16).unwrap_or_default();
-        let shared = Arc::new(Shared::new(keys, link, client, pushed));
+        let shared = Arc::new(Shared::new(keys, templates.cloned().map(Plain::new), link, client, pushed));
         let id = remember_id(&shared, &mine).await.map_err(told)?;
-        let known = u128::from_str_radix(&id, 16).map_err(|_| told(Fault::Answer))?;
-        let capabilities = Capabilities {
+        let mut known = u128::from_str_radix(&id, 16).map_err(|_| told(Fault::Answer))?;
+        let mut capabilities = Capabilities {
             read_write: true,
             downgrade: true,
             permits: true,
@@ -95,12 +104,20 @@ impl RedisEngine {
             max_ttl: MAX_TTL,
             drift: 0.01,
         };
+        if let Some(templates) = templates {
+            // The same name is another lock there than in the other layout, or by another template.
+            known = mixed(known, &templates.key);
+            let can = &mut capabilities;
+            (can.read_write, can.downgrade, can.permits, can.cells, can.tickets) = (false, false, false, false, false);
+            (can.fencing, can.ordering) = (Fencing::OursOnly, Ordering::Any);
+            can.waiting = if pushed { Waiting::Push } else { Waiting::Poll };
+        }
         let info = EngineInfo {
             id: EngineId::from_bytes(known.to_be_bytes()),
             scheme: config.scheme(),
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),
-            layout: "native",
+            layout: if templates.is_some() { "plain" } else { "native" },
             capabilities,
             default_ttl: config.ttl,
         };
@@ -126,6 +143,12 @@ impl RedisEngine {
         Self::connect(Config::from_url(url)?).await
     }
 
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+    pub(crate) fn orders(&self) -> &mpsc::UnboundedSender<Order> {
+        &self.orders
+    }
     fn link(&self) -> &Link {
         &self.shared.link
     }
@@ -133,14 +156,8 @@ impl RedisEngine {
     pub(crate) fn commands(&self) -> u64 {
         self.link().sent()
     }
-    fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
+    pub(crate) fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
         move |fault| self.link().tell(operation, &fault)
-    }
-    /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
-    fn open_window(conn: &Conn, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
-        let window = conn.server.patience();
-        let (not_after, more) = conn.server.time.end(sent_at, window)?;
-        request.open(sent_at, window + window / 50 + more).map(|ends| (not_after, ends))
     }
     async fn claim(&self, conn: &Conn, request: &Request, key: &str, not_after: i64) -> Result<Reply, Fault> {
         let claim = request.claim();
@@ -178,7 +195,7 @@ impl RedisEngine {
     }
     /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up, when this
     /// goes. *Invariant:* not before a release of it is answered, which would find nothing.
-    fn drop_hold(&self, name: &Name, hold: HoldId) -> Option<Sweep<'_>> {
+    pub(crate) fn drop_hold(&self, name: &Name, hold: HoldId) -> Option<Sweep<'_>> {
         let haunt = self.shared.drop_hold(hold).filter(|haunt| haunt.until > BootClock.now())?;
         Some(Sweep { orders: &self.orders, key: self.shared.keys.key(name), hold, haunt })
     }
@@ -190,7 +207,7 @@ impl RedisEngine {
     }
 }
 /// Has a hold swept up, when it goes.
-struct Sweep<'a> {
+pub(crate) struct Sweep<'a> {
     orders: &'a mpsc::UnboundedSender<Order>,
     key: String,
     hold: HoldId,
@@ -234,7 +251,7 @@ impl Engine for RedisEngine {
                 None => self.link().soon(&key, request.stopped()).await.map_err(self.told("lock"))?,
             };
             let sent_at = BootClock.now();
-            let Some((not_after, ends)) = Self::open_window(&conn, request, sent_at) else {
+            let Some((not_after, ends)) = conn.open_window(request, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
             match self.claim(&conn, request, &key, not_after).await {
@@ -363,7 +380,7 @@ impl Engine for RedisEngine {
         let conn = self.link().soon(key, next.stopped()).await.map_err(&told)?;
         let ask = |conn: Conn| async move {
             let sent_at = BootClock.now();
-            let not_after = if creates { Self::open_window(&conn, next, sent_at) } else { Some((0, sent_at)) };
+            let not_after = if creates { conn.open_window(next, sent_at) } else { Some((0, sent_at)) };
             let Some((not_after, _)) = not_after else { return Ok((Reply::Busy(Busy::default()), sent_at)) };
             let ends = not_after.to_string();
             let args = [old, token, new, letter(next.claim()), ttl, &ends, floor, who, take].map(str::as_bytes);

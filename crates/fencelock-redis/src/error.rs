@@ -75,6 +75,16 @@ impl Fault {
     pub(crate) fn is_no_right(&self) -> bool {
         matches!(self, Self::Redis(e) | Self::Connect(e) if Said::from(e).is("NOPERM"))
     }
+    /// The server does not know this command, or not with these words, or this user may not use it.
+    pub(crate) fn is_no_command(&self) -> bool {
+        const SAYS: [&str; 3] = ["unknown command", "syntax error", "wrong number of arguments"];
+        let unknown = |e: &RedisError| SAYS.iter().any(|words| Said::from(e).text.to_ascii_lowercase().contains(words));
+        self.is_no_right() || matches!(self, Self::Redis(e) if unknown(e))
+    }
+    /// There is something else in the key.
+    pub(crate) fn is_wrong_type(&self) -> bool {
+        matches!(self, Self::Redis(e) if Said::from(e).is("WRONGTYPE"))
+    }
     /// The scripts are not there any more.
     pub(crate) fn is_no_script(&self) -> bool {
         matches!(self, Self::Redis(e) if e.code() == Some("NOSCRIPT"))

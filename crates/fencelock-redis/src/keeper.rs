@@ -3,6 +3,7 @@ use crate::{
     error::Fault,
     link::{Conn, follow},
     observers::{self, observe},
+    plain,
     shared::{Expected, Haunt, Shared},
     turns::{Seen, Turned, heard, listen, wait},
     watch::Watches,
@@ -27,6 +28,8 @@ pub(crate) enum Order {
         seen: Seen,
         reply: oneshot::Sender<Turned>,
     },
+    /// This request waits, in the layout `plain`: look when it is free.
+    Look { request: Request, busy: Busy, reply: oneshot::Sender<Turned> },
     /// A command that grants this hold may arrive until then, and nobody has it any more.
     Sweep { key: String, hold: HoldId, haunt: Haunt },
     /// Tell when this token is not that of the one who holds it alone.
@@ -61,6 +64,9 @@ pub(crate) async fn run(
                         tasks.spawn(async move { listen(&shared, &place.key, &place.channel, &anew).await });
                     }
                     tasks.spawn(wait(shared.clone(), request, expected, busy, next, seen, reply));
+                }
+                Some(Order::Look { request, busy, reply }) => {
+                    tasks.spawn(plain::wait(shared.clone(), request, busy, reply));
                 }
                 Some(Order::Sweep { key, hold, haunt }) => {
                     let shared = shared.clone();

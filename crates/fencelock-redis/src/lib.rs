@@ -6,6 +6,7 @@ mod keeper;
 mod link;
 mod list;
 mod observers;
+mod plain;
 mod renew;
 mod shared;
 mod turns;
@@ -16,5 +17,6 @@ mod wire;
 #[doc(hidden)]
 pub mod raw;
 
-pub use config::{Config, Tls, Topology};
+pub use config::{Config, Layout, Templates, Tls, Topology};
 pub use engine::RedisEngine;
+pub use plain::{RedisPlainEngine, connect};

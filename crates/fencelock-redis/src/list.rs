@@ -110,6 +110,9 @@ async fn live(
     if keys.is_empty() {
         return Ok(Vec::new());
     }
+    if shared.plain.is_some() {
+        return shared.sights(conn, keys).await;
+    }
     let mut ask = redis::pipe();
     for (_, name) in &keys {
         ask.cmd("HMGET").arg(shared.keys.key(name)).arg("o").arg("n").arg("q");

@@ -17,7 +17,7 @@ const CALM: Duration = Duration::from_secs(5);
 /// Answers when the token of the one who holds alone is not `seen`.
 pub(crate) async fn observe(shared: Arc<Shared>, name: Name, seen: Option<Token>, mut reply: Reply) {
     let key = shared.keys.key(&name);
-    let observed = Observed { shared: &shared, key: &key, changed: Some(shared.observe(&key)) };
+    let observed = Observed::new(&shared, &key);
     let Some(changed) = &observed.changed else { return };
     loop {
         let change = changed.notified();
@@ -48,10 +48,15 @@ pub(crate) async fn observe(shared: Arc<Shared>, name: Name, seen: Option<Token>
     }
 }
 /// However the look ends, the key is not kept.
-struct Observed<'a> {
+pub(crate) struct Observed<'a> {
     shared: &'a Shared,
     key: &'a str,
-    changed: Option<Arc<Notify>>,
+    pub(crate) changed: Option<Arc<Notify>>,
+}
+impl<'a> Observed<'a> {
+    pub(crate) fn new(shared: &'a Shared, key: &'a str) -> Self {
+        Self { shared, key, changed: Some(shared.observe(key)) }
+    }
 }
 impl Drop for Observed<'_> {
     fn drop(&mut self) {

@@ -8,7 +8,10 @@ use crate::{
     wire::{
         key::Keys,
         reply::number,
-        scripts::{ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, REFRESH, RELEASE, REMEMBER, RENEW, RESIZE, Script},
+        scripts::{
+            ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, PLAIN_ACQUIRE, PLAIN_RELEASE, PLAIN_RENEW, REFRESH,
+            RELEASE, REMEMBER, RENEW, RESIZE, Script,
+        },
     },
 };
 use fencelock_core::{Name, Result};
@@ -18,12 +21,15 @@ use std::sync::Arc;
 
 /// All scripts: name, hash, text.
 pub fn scripts() -> Vec<(&'static str, String, &'static str)> {
-    let all: [(&str, &Script); 10] = [
+    let all: [(&str, &Script); 13] = [
         ("acquire", &ACQUIRE),
         ("cell_load", &CELL_LOAD),
         ("cell_swap", &CELL_SWAP),
         ("exchange", &EXCHANGE),
         ("force", &FORCE),
+        ("plain_acquire", &PLAIN_ACQUIRE),
+        ("plain_release", &PLAIN_RELEASE),
+        ("plain_renew", &PLAIN_RENEW),
         ("refresh", &REFRESH),
         ("release", &RELEASE),
         ("remember", &REMEMBER),

@@ -2,7 +2,10 @@
 use crate::{
     error::Fault,
     shared::{Shared, micros},
-    wire::{reply::number, scripts::RENEW},
+    wire::{
+        reply::number,
+        scripts::{PLAIN_RENEW, RENEW, Script},
+    },
 };
 use fencelock_core::{BootClock, Clock, HoldId, Name, Token};
 use redis::{Cmd, Pipeline, RedisWrite, Value};
@@ -32,9 +35,13 @@ pub(crate) enum Answered {
 impl Shared {
     /// All of them at once; the answers in their order. Of a cluster's servers each answers for its own.
     pub(crate) async fn renew(&self, limit: Duration, all: &[Kept<'_>]) -> Result<Vec<Answered>, Fault> {
+        if let Some(answers) = self.prolong(limit, all).await {
+            return Ok(answers);
+        }
         if self.link.is_cluster() {
             return Ok(self.renew_apart(limit, all).await);
         }
+        let script: &Script = self.renews();
         let conn = self.link.at("").await?;
         let limit = conn.server.patience().min(limit);
         let parts = |first: &str, body: &str| {
@@ -45,8 +52,8 @@ impl Shared {
             parts
         };
         let sent_at = BootClock.now();
-        let answers = match self.link.all(&conn, limit, &parts("EVALSHA", &RENEW.sha)).await {
-            Err(fault) if fault.is_no_script() => self.link.all(&conn, limit, &parts("EVAL", RENEW.text)).await?,
+        let answers = match self.link.all(&conn, limit, &parts("EVALSHA", &script.sha)).await {
+            Err(fault) if fault.is_no_script() => self.link.all(&conn, limit, &parts("EVAL", script.text)).await?,
             answers => answers?,
         };
         let mut each = Vec::with_capacity(all.len());
@@ -59,8 +66,9 @@ impl Shared {
     }
     /// One key for each command: two may lie apart, and a slot that moves has no place for both (TRYAGAIN).
     async fn renew_apart(&self, limit: Duration, all: &[Kept<'_>]) -> Vec<Answered> {
+        let script: &Script = self.renews();
         let keys: Vec<String> = all.iter().map(|kept| self.keys.key(kept.name)).collect();
-        let cmd = |at: usize| self.renewal(all.get(at..=at).unwrap_or_default(), "EVALSHA", &RENEW.sha);
+        let cmd = |at: usize| self.renewal(all.get(at..=at).unwrap_or_default(), "EVALSHA", &script.sha);
         let mut answers = self.link.scattered(limit, &keys, cmd).await;
         let forgotten = |answer: &Result<Value, Fault>| answer.as_ref().is_err_and(Fault::is_no_script);
         let again: Vec<usize> = (0..all.len()).filter(|at| answers.get(*at).is_some_and(forgotten)).collect();
@@ -68,7 +76,7 @@ impl Shared {
             let some: Vec<String> = again.iter().filter_map(|at| keys.get(*at).cloned()).collect();
             let cmd = |n: usize| {
                 let at = again.get(n).copied().unwrap_or_default();
-                self.renewal(all.get(at..=at).unwrap_or_default(), "EVAL", RENEW.text)
+                self.renewal(all.get(at..=at).unwrap_or_default(), "EVAL", script.text)
             };
             for (at, answer) in again.iter().zip(self.link.scattered(limit, &some, cmd).await) {
                 if let Some(place) = answers.get_mut(*at) {
@@ -78,6 +86,9 @@ impl Shared {
         }
         let one = |answer: &Result<Value, Fault>| judged(answer.as_ref().ok()?)?.1.first().copied();
         answers.iter().map(|answer| one(answer).unwrap_or(Answered::Unknown)).collect()
+    }
+    fn renews(&self) -> &'static Script {
+        if self.plain.is_some() { &PLAIN_RENEW } else { &RENEW }
     }
     fn renewal(&self, part: &[Kept<'_>], first: &str, body: &str) -> Cmd {
         let mut cmd = Cmd::with_capacity(4 + 4 * part.len(), 128 + body.len() + 128 * part.len());

@@ -3,6 +3,7 @@ use crate::{
     config::MAX_TTL,
     error::Fault,
     link::{Conn, Link, clock},
+    plain::Plain,
     renew::Kept,
     turns::Seen,
     wire::{
@@ -28,7 +29,7 @@ use tokio::sync::Notify;
 const SETTLED: Duration = Duration::from_millis(100);
 
 /// Core waits for a second: on a connection that does not answer this gives up before.
-const LEAVE: Duration = Duration::from_millis(800);
+pub(crate) const LEAVE: Duration = Duration::from_millis(800);
 /// No push comes later than this.
 const LATE_PUSH: Duration = Duration::from_secs(10);
 
@@ -36,6 +37,8 @@ const LATE_PUSH: Duration = Duration::from_secs(10);
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) link: Arc<Link>,
+    /// Keys are those of the layout `plain`.
+    pub(crate) plain: Option<Plain>,
     client: u128,
     /// The server tells of changes of keys.
     pub(crate) pushed: bool,
@@ -103,8 +106,10 @@ impl Holds {
 pub(crate) struct Own {
     pub(crate) name: Name,
     pub(crate) token: Token,
+    /// What its key says, in the layout `plain`.
+    pub(crate) value: Option<Arc<str>>,
     /// Nobody has it any more after that, unless it is renewed.
-    until: Moment,
+    pub(crate) until: Moment,
 }
 /// A place in `waits`, for as long as this lives.
 #[derive(Debug)]
@@ -127,12 +132,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(keys: Keys, link: Arc<Link>, client: u128, pushed: bool) -> Self {
+    pub(crate) fn new(keys: Keys, plain: Option<Plain>, link: Arc<Link>, client: u128, pushed: bool) -> Self {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
         let (waits, held, observed) = Default::default();
-        Self { keys, link, client, pushed, here: format!("{host} {pid} "), waits, held, observed, fresh: Notify::new() }
+        let (here, fresh) = (format!("{host} {pid} "), Notify::new());
+        Self { keys, link, plain, client, pushed, here, waits, held, observed, fresh }
     }
     /// Where this client hears of this lock: all of one server on one channel; in a cluster on one that lies with the key (SAFETY H1).
     fn channel(&self, key: &str) -> String {
@@ -236,9 +242,23 @@ impl Shared {
 
     /// *Invariant:* called before the attempt is not expected any more, or a late push would give the hold back.
     pub(crate) fn granted(&self, request: &Request, token: Token, sent_at: Moment, now: i64) -> Grant {
+        self.keep(request, token, sent_at, now, None)
+    }
+    /// The same, of a key that says this; `None`: that is no token.
+    pub(crate) fn granted_as(
+        &self,
+        request: &Request,
+        number: i64,
+        sent_at: Moment,
+        now: i64,
+        value: Arc<str>,
+    ) -> Option<Grant> {
+        Some(self.keep(request, Token::new(number)?, sent_at, now, Some(value)))
+    }
+    fn keep(&self, request: &Request, token: Token, sent_at: Moment, now: i64, value: Option<Arc<str>>) -> Grant {
         let (name, hold) = (request.name().clone(), request.hold());
         let mut held = lock(&self.held);
-        held.put(hold, Own { name: name.clone(), token, until: sent_at + request.ttl() });
+        held.put(hold, Own { name: name.clone(), token, value, until: sent_at + request.ttl() });
         if self.pushed {
             held.new.push_back((BootClock.now() + SETTLED, hold));
         }
@@ -330,6 +350,9 @@ impl Shared {
         self.link.turned(conn, |conn| async move { self.confirm(&conn, request, seen).await }).await
     }
     async fn confirm(&self, conn: &Conn, request: &Request, seen: Seen) -> Result<(Reply, Moment), Fault> {
+        if self.plain.is_some() {
+            return self.put_off(conn, request).await;
+        }
         let sent_at = BootClock.now();
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
         let (end, rest) = (seen.end.to_string(), micros(seen.rest()).to_string());
@@ -361,6 +384,13 @@ impl Shared {
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, key: &str, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
+        if self.plain.is_some() {
+            let left = self.give_back(key, hold, token, None).await?;
+            return Ok(match left {
+                Ok(()) => Reply::Done { number: 0, now: 0, ago: Duration::ZERO },
+                Err(holder) => Reply::Unknown { holder: holder.map(Box::new) },
+            });
+        }
         let (hold, token) = (&*hold.to_string(), &*token.map_or_else(String::new, |token| token.to_string()));
         let ask = |conn: Conn| async move {
             let limit = conn.server.patience().min(LEAVE);
@@ -379,6 +409,9 @@ impl Shared {
         self.link.turned(self.link.at(key).await?, |conn| async move { self.status(&conn, name, key).await }).await
     }
     async fn status(&self, conn: &Conn, name: &Name, key: &str) -> Result<Status, Fault> {
+        if self.plain.is_some() {
+            return self.sight(conn, name, key).await;
+        }
         let mut all = redis::pipe();
         all.cmd("HGETALL").arg(key).cmd("TIME");
         let answers = self.link.commands(conn, &all).await?;
@@ -391,6 +424,9 @@ impl Shared {
     /// Which of these are not written any more, or not as ours; and those of which nothing is known. It ends with a read of each key,
     /// so a connection that tracks keys goes on to hear of them. A record that somebody lets end too early is put right (SAFETY H3).
     pub(crate) async fn missing(&self, holds: &[(HoldId, Own)]) -> (Vec<HoldId>, Vec<(HoldId, Own)>) {
+        if self.plain.is_some() {
+            return self.gone(holds).await;
+        }
         let keys: Vec<String> = holds.iter().map(|(_, own)| self.keys.key(&own.name)).collect();
         let key = |at: usize| keys.get(at).map_or("", String::as_str);
         let ends = self.link.scattered(MAX_TTL, &keys, |at| redis::cmd("PTTL").arg(key(at)).to_owned()).await;
@@ -445,7 +481,7 @@ mod tests {
     #[tokio::test]
     async fn a_push_is_given_back_by_nobody_but_who_gave_up() {
         let config = Config::new("h", 1);
-        let shared = Arc::new(Shared::new(Keys::new(""), Link::new(&config).unwrap(), 7, true));
+        let shared = Arc::new(Shared::new(Keys::new(""), None, Link::new(&config).unwrap(), 7, true));
         let expect = |hold| shared.expect(hold, "fl:a b");
         let hold = |n: u8| HoldId::from_bytes([n; 16]);
         let push = |n: u8| shared.heard(&format!("{} fl:a b", hold(n)));

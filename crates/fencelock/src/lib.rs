@@ -72,7 +72,7 @@ pub mod redis {
     #[cfg(feature = "bench")]
     #[doc(hidden)]
     pub use fencelock_redis::raw;
-    pub use fencelock_redis::{Config, RedisEngine, Tls, Topology};
+    pub use fencelock_redis::{Config, Layout, RedisEngine, RedisPlainEngine, Templates, Tls, Topology};
 }
 
 /// ZooKeeper.
@@ -135,7 +135,7 @@ pub async fn connect(url: &str) -> Result<Client> {
         "postgres" | "postgresql" => fencelock_postgres::connect(fencelock_postgres::Config::from_url(url)?).await?,
         #[cfg(feature = "redis")]
         "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => {
-            Arc::new(fencelock_redis::RedisEngine::from_url(url).await?)
+            fencelock_redis::connect(fencelock_redis::Config::from_url(url)?).await?
         }
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Arc::new(fencelock_etcd::EtcdEngine::from_url(url).await?),

@@ -26,9 +26,10 @@ const AGAIN: Duration = Duration::from_millis(100);
 const SLOTS: usize = 16_384;
 static CRC: Crc<u16> = Crc::<u16>::new(&CRC_16_XMODEM);
 
-/// Where a key lies. None of ours has braces, which would choose a part of it.
+/// Where a key lies: what stands between its first `{` and the next `}` says so, if anything does; else all of it.
 pub(crate) fn slot(key: &str) -> u16 {
-    CRC.checksum(key.as_bytes()) % 16_384
+    let tag = key.split_once('{').and_then(|(_, after)| after.split_once('}')).map(|(tag, _)| tag);
+    CRC.checksum(tag.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % 16_384
 }
 
 pub(crate) struct Cluster {
@@ -186,7 +187,8 @@ pub(super) fn address_of(text: &str, asked: &str) -> Option<Address> {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: another polynomial; an older epoch believed; a slot on its way counted twice.
+    //! Planted to see them go red: another polynomial; an older epoch believed; a slot on its way counted twice; braces that are not
+    //! looked at, or with nothing in between.
     use super::*;
 
     fn seen(text: &str) -> View {
@@ -196,6 +198,29 @@ mod tests {
     #[test]
     fn slots_are_those_of_the_servers() {
         assert_eq!((slot("123456789"), slot("foo"), slot("fl:x")), (12_739, 12_182, slot("fl:x")));
+    }
+    /// As `CLUSTER KEYSLOT` of a server has them.
+    #[test]
+    fn braces_choose_the_slot() {
+        for (key, expect) in [
+            ("{user1000}.following", 3_443),
+            ("user1000", 3_443),
+            ("foo{}{bar}", 8_363),
+            ("foo{{bar}}zap", 4_015),
+            ("{bar", 4_015),
+            ("foo{bar}{zap}", 5_061),
+            ("bar", 5_061),
+            ("{}x", 10_595),
+            ("a{b", 13_340),
+            ("a}b{c}d", 7_365),
+            ("lock:{a b}", 9_817),
+            ("lock:{}", 12_884),
+            ("lock-signal:{a b}", 9_817),
+            ("fl:x", 1_408),
+            ("{}}{", 14_282),
+        ] {
+            assert_eq!(slot(key), expect, "{key}");
+        }
     }
     #[test]
     fn lines() {

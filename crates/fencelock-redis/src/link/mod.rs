@@ -16,8 +16,9 @@ use crate::{
         scripts::Script,
     },
 };
-use cluster::{Cluster, slot};
-use fencelock_core::{BootClock, Clock, Connection, Connections, Error, NoConnection, Result, soon, within};
+use cluster::Cluster;
+pub(crate) use cluster::slot;
+use fencelock_core::{BootClock, Clock, Connection, Connections, Error, Moment, NoConnection, Request, Result, soon, within};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use replicas::Replicas;
 use sentinel::Sentinels;
@@ -92,7 +93,7 @@ pub(crate) struct Wire {
     /// It is that of `run`.
     attends: bool,
     /// The server tells it when a key changes that it has read.
-    tracks: bool,
+    pub(crate) tracks: bool,
 }
 #[derive(Clone)]
 pub(crate) struct Conn {
@@ -373,7 +374,7 @@ impl Link {
         self.push(PushInfo { kind: PushKind::Disconnection, data: Vec::new() });
     }
     /// The server does not tell a connection of its own writes, and forgets that it wanted to know: `run` is told by us.
-    fn touched(&self, conn: &Conn, key: &str) {
+    pub(crate) fn touched(&self, conn: &Conn, key: &str) {
         if conn.tracks {
             let keys = Value::Array(vec![Value::BulkString(key.as_bytes().to_vec())]);
             self.push(PushInfo { kind: PushKind::Invalidate, data: vec![keys] });
@@ -417,7 +418,10 @@ impl Link {
     }
     /// One command.
     pub(crate) async fn command(&self, conn: &Conn, cmd: &Cmd) -> Result<Value, Fault> {
-        self.limited(conn, conn.server.patience(), conn.send(cmd)).await
+        self.command_within(conn, conn.server.patience(), cmd).await
+    }
+    pub(crate) async fn command_within(&self, conn: &Conn, limit: Duration, cmd: &Cmd) -> Result<Value, Fault> {
+        self.limited(conn, limit, conn.send(cmd)).await
     }
     /// Several at once; each has its own answer, also when another one failed.
     pub(crate) async fn commands(&self, conn: &Conn, all: &Pipeline) -> Result<Vec<Value>, Fault> {
@@ -475,15 +479,27 @@ impl Link {
         key: &str,
         args: &[&[u8]],
     ) -> Result<Reply, Fault> {
-        let sent = BootClock.now();
-        let answer = self.eval(conn, limit, script, &[key], args.iter().copied()).await?;
+        let answer = self.timed(conn, limit, script, &[key], args).await?;
         self.touched(conn, key);
+        reply(&answer).ok_or(Fault::Answer)
+    }
+    /// The answer as it comes. Its third part is the server's time.
+    pub(crate) async fn timed(
+        &self,
+        conn: &Conn,
+        limit: Duration,
+        script: &Script,
+        keys: &[&str],
+        args: &[&[u8]],
+    ) -> Result<Value, Fault> {
+        let sent = BootClock.now();
+        let answer = self.eval(conn, limit, script, keys, args.iter().copied()).await?;
         if let Value::Array(parts) = &answer
             && let Some(now) = parts.get(2).and_then(number)
         {
             conn.server.time.seen(sent, BootClock.now(), now);
         }
-        reply(&answer).ok_or(Fault::Answer)
+        Ok(answer)
     }
     pub(crate) fn tell(&self, operation: &'static str, fault: &Fault) -> Error {
         fault.tell(operation, &self.endpoint)
@@ -505,6 +521,12 @@ impl Fault {
     }
 }
 impl Conn {
+    /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
+    pub(crate) fn open_window(&self, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
+        let window = self.server.patience();
+        let (not_after, more) = self.server.time.end(sent_at, window)?;
+        request.open(sent_at, window + window / 50 + more).map(|ends| (not_after, ends))
+    }
     async fn send(&self, cmd: &Cmd) -> redis::RedisResult<Value> {
         if !self.asking {
             return self.wire.send(cmd).await;

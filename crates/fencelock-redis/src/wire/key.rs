@@ -1,14 +1,14 @@
 //! Names of keys and channels.
 use fencelock_core::Name;
 
-/// Of one namespace: `fl:` without one, `fl.SPACE:` with.
+/// Of one namespace: `fl:` without one, `fl.SPACE:` with. Of the layout `plain`: what stands before a name, and after it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Keys(String);
+pub(crate) struct Keys(String, Option<(String, String)>);
 
 impl Keys {
     pub(crate) fn new(namespace: &str) -> Self {
         if namespace.is_empty() {
-            return Self("fl:".to_owned());
+            return Self("fl:".to_owned(), None);
         }
         let mut prefix = "fl.".to_owned();
         for byte in namespace.bytes() {
@@ -18,10 +18,19 @@ impl Keys {
             }
         }
         prefix.push(':');
-        Self(prefix)
+        Self(prefix, None)
     }
-    /// Where a name's record lies. Braces are escaped: they would choose the slot in a cluster.
+    /// Those of this template.
+    pub(crate) fn plain(template: &str) -> Self {
+        let (before, after) = template.split_once("{}").unwrap_or((template, ""));
+        Self("fl:".to_owned(), Some((before.to_owned(), after.to_owned())))
+    }
+    /// Where a name's record lies. Braces are escaped: they would choose the slot in a cluster. With others nothing is: they would not
+    /// find it.
     pub(crate) fn key(&self, name: &Name) -> String {
+        if let Some((before, after)) = &self.1 {
+            return [before, name.as_str(), after].concat();
+        }
         let mut key = String::with_capacity(self.0.len() + name.as_str().len());
         key.push_str(&self.0);
         escape(name.as_str(), &mut key);
@@ -29,6 +38,11 @@ impl Keys {
     }
     /// Back to the name; `None`: it is no record's key.
     pub(crate) fn name(&self, key: &[u8]) -> Option<Name> {
+        if let Some((before, after)) = &self.1 {
+            let name = key.strip_prefix(before.as_bytes())?.strip_suffix(after.as_bytes())?;
+            let name = Name::new(std::str::from_utf8(name).ok()?).ok()?;
+            return (key != self.id().as_bytes()).then_some(name);
+        }
         let mut rest = key.strip_prefix(self.0.as_bytes())?;
         let mut name = Vec::with_capacity(rest.len());
         while let Some((byte, after)) = rest.split_first() {
@@ -63,18 +77,24 @@ impl Keys {
     }
     /// The keys of all names that begin so.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
+        if let Some((before, after)) = &self.1 {
+            return format!("{}*{}", literal(&[before, prefix].concat()), literal(after));
+        }
         let mut escaped = self.0.clone();
         escape(prefix, &mut escaped);
-        let mut pattern = String::with_capacity(escaped.len() + 1);
-        for c in escaped.chars() {
-            if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-        pattern.push('*');
-        pattern
+        literal(&escaped) + "*"
     }
+}
+/// Of a pattern: this text and no other.
+fn literal(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len() + 1);
+    for c in text.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
 }
 fn escape(text: &str, out: &mut String) {
     for c in text.chars() {
@@ -108,6 +128,22 @@ mod tests {
         }
     }
     #[test]
+    fn with_others_a_key_is_what_they_make_of_a_name() {
+        for (template, name, key) in
+            [("{}", "a:{b}%", "a:{b}%"), ("lock:{}", "a b", "lock:a b"), ("l:{{}}:x", "{}", "l:{{}}:x")]
+        {
+            let (keys, name) = (Keys::plain(template), Name::new(name).unwrap());
+            assert_eq!((&*keys.key(&name), keys.name(key.as_bytes())), (key, Some(name)));
+        }
+        let keys = Keys::plain("lock:{}:x");
+        for no in ["lock:a", "a:x", "lock::x", "lock:x", "fl:%id"] {
+            assert_eq!(keys.name(no.as_bytes()), None, "{no}");
+        }
+        let all = Keys::plain("{}");
+        assert_eq!((all.name(b"fl:%id"), all.id()), (None, Keys::new("").id()));
+        assert!(all.name(b"fl:x").is_some() && all.name(b"\xff").is_none());
+    }
+    #[test]
     fn namespaces_do_not_meet() {
         let name = Name::new("x").unwrap();
         let all: std::collections::BTreeSet<_> =
@@ -120,5 +156,6 @@ mod tests {
     fn a_pattern_means_what_it_says() {
         assert_eq!(Keys::new("").pattern("a*[b]"), "fl:a\\*\\[b\\]*");
         assert_eq!(Keys::new("").pattern("{"), "fl:%7B*");
+        assert_eq!(Keys::plain("[a]{}?").pattern("{x}*"), "\\[a\\]{x}\\**\\?");
     }
 }
