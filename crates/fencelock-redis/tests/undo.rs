@@ -45,12 +45,19 @@ async fn clean(operator: &Client) -> Duration {
 
 #[test]
 fn no_orphan_outlives_its_attempt() {
+    orphans("native", "");
+}
+#[test]
+fn nor_in_the_layout_plain() {
+    orphans("plain", &format!("?{PLAIN}"));
+}
+fn orphans(layout: &str, query: &str) {
     let batches = if full() { 40 } else { 4 };
     let server = Arc::new(Redis::start());
     let seed = Arc::new(AtomicU64::new(1));
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
-        let (c, operator) = (client(&url).await, client(&server.url()).await);
+        let (c, operator) = (client(&(url + query)).await, client(&(server.url() + query)).await);
         let (mut longest, mut granted) = (Duration::ZERO, 0);
         for batch in 0..batches {
             let dices = seed.clone();
@@ -101,7 +108,7 @@ fn no_orphan_outlives_its_attempt() {
         let attempts = batches * BATCH;
         // The end of an attempt is four times the slowest recent answer after its last command, half a second at least.
         println!(
-            "\nMEASURED | attempts given up amid lost, late and doubled commands, cuts and stalls: what is left ends after | {longest:?} of {attempts} ({granted} granted) | <= 6 s | {}",
+            "\nMEASURED | {layout}: attempts given up amid lost, late and doubled commands, cuts and stalls: what is left ends after | {longest:?} of {attempts} ({granted} granted) | <= 6 s | {}",
             if longest <= Duration::from_secs(6) { "ok" } else { "MISSED" }
         );
     });

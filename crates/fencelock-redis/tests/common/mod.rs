@@ -6,17 +6,17 @@ pub mod failovers;
 mod stories;
 use fencelock_conformance::proxy::{Proxy, resp};
 use fencelock_core::Client;
-use fencelock_redis::{Config, RedisEngine, raw::scripts};
+use fencelock_redis::{Config, RedisEngine, connect, raw::scripts};
 use fencelock_testkit::Redis;
 pub use fencelock_testkit::processes::full;
 use std::sync::Arc;
 pub use stories::*;
 
 pub async fn client(url: &str) -> Client {
-    Client::builder(Arc::new(RedisEngine::from_url(url).await.unwrap())).build().unwrap()
+    client_with(Config::from_url(url).unwrap()).await
 }
 pub async fn client_with(config: Config) -> Client {
-    Client::builder(Arc::new(RedisEngine::connect(config).await.unwrap())).build().unwrap()
+    Client::builder(connect(config).await.unwrap()).build().unwrap()
 }
 /// In front of the server, and the URL that leads through it.
 pub fn proxied(server: &Redis) -> (Proxy, String) {
@@ -24,6 +24,8 @@ pub fn proxied(server: &Redis) -> (Proxy, String) {
     let url = format!("redis://{}", proxy.address());
     (proxy, url)
 }
+/// What makes a URL one of the layout `plain`, with keys `lock:NAME`.
+pub const PLAIN: &str = "layout=plain&template=lock:{}";
 fn call(script: &str) -> String {
     let (_, sha, _) = scripts().into_iter().find(|(name, ..)| *name == script).unwrap();
     sha

@@ -4,6 +4,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod cuts;
+mod plain;
 mod scene;
 
 use fencelock_testkit::processes::{
@@ -13,6 +14,7 @@ use fencelock_testkit::processes::{
     },
     trials, work,
 };
+use plain::Plain;
 use scene::Scene;
 
 fn main() {
@@ -25,6 +27,7 @@ fn main() {
     }
     trials(&[
         ("exclusion_between_12_processes", exclusion::<Scene>),
+        ("exclusion_between_12_processes_in_the_layout_plain", exclusion::<Plain>),
         ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene>),
         ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene>),
         ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene>),

@@ -42,9 +42,7 @@ impl processes::Scene for Scene {
     }
     /// Every other one on a runtime with two threads, one of four speaks the older protocol.
     fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker {
-        let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
-        let url = self.server.url() + if n % 4 == 3 { "?protocol=resp2" } else { "" };
-        Worker::start_by(self.clocks.get(n % 3), &[&[flavour, role, &url], words].concat())
+        self.start_at(&self.server.url(), n, role, words)
     }
     /// In µs of the server's clock. What had been sent to prolong it was on the server's side of the connection already: a command later
     /// it is done.
@@ -69,6 +67,12 @@ impl processes::Scene for Scene {
     }
 }
 impl Scene {
+    pub(crate) fn start_at(&self, url: &str, n: usize, role: &str, words: &[&str]) -> Worker {
+        let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
+        let older = format!("{}protocol=resp2", if url.contains('?') { '&' } else { '?' });
+        let url = url.to_owned() + if n % 4 == 3 { &older } else { "" };
+        Worker::start_by(self.clocks.get(n % 3), &[&[flavour, role, &url], words].concat())
+    }
     /// A number that the server has.
     pub(crate) fn number(&self, words: &[&str]) -> i64 {
         let answer = self.server.ask(words).unwrap();
