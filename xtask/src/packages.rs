@@ -26,6 +26,8 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("javac", &["default-jdk-headless"]),
     ("less", &["less"]),
     ("mariadb", &["mariadb-client"]),
+    ("node", &["nodejs"]),
+    ("npm", &["npm"]),
     ("nsenter", &["util-linux"]),
     ("pgrep", &["procps"]),
     ("pip3", &["python3-pip"]),

@@ -1,5 +1,5 @@
 //! Other people's clients, as processes that are told what to do: a line in, a line out.
-use crate::ZooKeeper;
+use crate::{Redis, ZooKeeper};
 use std::{
     io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
@@ -34,28 +34,53 @@ impl Peer {
         let class_path = format!("{}:{JARS}:{LOG}", folder.display());
         let mut command = Command::new("java");
         command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &class_path, "CuratorPeer"]);
-        Self::start(command, zk, login)
+        Self::on_zookeeper(command, zk, login)
     }
     /// kazoo, in Python.
     ///
     /// # Panics
     /// As there.
     pub fn kazoo(zk: &ZooKeeper, login: Option<&str>) -> Self {
-        let packages = kept("interop-python", &interop("zookeeper/requirements.txt"), |folder, requirements| {
-            let mut pip = Command::new("pip3");
-            pip.args(["install", "--quiet", "--disable-pip-version-check", "--upgrade", "--target"]).arg(folder);
-            pip.arg("-r").arg(requirements);
-            pip
-        });
+        let packages = kept("interop-python", &interop("zookeeper/requirements.txt"), pip);
         let mut command = Command::new("python3");
         command.env("PYTHONPATH", &packages).arg(interop("zookeeper/kazoo_peer.py"));
-        Self::start(command, zk, login)
+        Self::on_zookeeper(command, zk, login)
     }
-    fn start(mut command: Command, zk: &ZooKeeper, login: Option<&str>) -> Self {
+    /// redis-py, python-redis-lock and pottery, in Python.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn redis_python(server: &Redis) -> Self {
+        let packages = kept("interop-redis-python", &interop("redis/requirements.txt"), pip);
+        let mut command = Command::new("python3");
+        command.env("PYTHONPATH", &packages).arg(interop("redis/peer.py")).arg(format!("127.0.0.1:{}", server.port()));
+        Self::start(command)
+    }
+    /// node-redlock, in JavaScript.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn redis_node(server: &Redis) -> Self {
+        let packages = kept("interop-redis-node", &interop("redis/packages.json"), |folder, packages| {
+            let mut npm = Command::new("sh");
+            let script =
+                "cp \"$1\" \"$2\"/package.json && exec npm install --silent --no-fund --no-audit --prefix \"$2\"";
+            npm.args(["-c", script, "npm"]).arg(packages).arg(folder);
+            npm
+        });
+        let mut command = Command::new("node");
+        command.env("NODE_PATH", packages.join("node_modules")).arg(interop("redis/peer.js"));
+        command.arg(format!("127.0.0.1:{}", server.port()));
+        Self::start(command)
+    }
+    fn on_zookeeper(mut command: Command, zk: &ZooKeeper, login: Option<&str>) -> Self {
         command.args([&zk.endpoints(), "10000"]);
         if let Some(login) = login {
             command.args(["digest", login]);
         }
+        Self::start(command)
+    }
+    fn start(mut command: Command) -> Self {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}"));
         let (input, output) =
@@ -119,6 +144,12 @@ impl Drop for Peer {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+fn pip(folder: &Path, requirements: &Path) -> Command {
+    let mut pip = Command::new("pip3");
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--upgrade", "--target"]).arg(folder);
+    pip.arg("-r").arg(requirements);
+    pip
 }
 /// A folder of `target`, made anew where what it is made of has changed.
 fn kept(name: &str, source: &Path, make: impl FnOnce(&Path, &Path) -> Command) -> PathBuf {
