@@ -80,6 +80,8 @@ pub enum Need {
     FixedLeases,
     /// How long a lease has left is told by the store.
     Left,
+    /// Notes of any length.
+    LongNotes,
     /// As many permits at once as a number can say.
     ManyPermits,
     /// Several applications in one store.
@@ -109,6 +111,8 @@ pub enum Need {
     Tickets,
     /// Each hold has a ttl of its own.
     TtlPerHold,
+    /// Whoever waits is told by the store.
+    Waiters,
     /// Wake-ups that can be lost. The trial has a store of its own.
     WakeUps,
 }
@@ -129,6 +133,7 @@ impl Need {
                 family.tells_what_is_left(),
                 "nobody can ask how long another's session has left: a_term_outlives_a_cut_and_not_its_session of its own tests",
             ),
+            Self::LongNotes => (family.keeps_long_notes(), "a long note is not kept: others read the value, too"),
             Self::ManyPermits => (family.takes_any_number(), "each permit is a record of its own"),
             Self::Namespaces => (fixture.namespaces().is_some(), "no namespaces"),
             Self::NoServer => {
@@ -145,6 +150,7 @@ impl Need {
             Self::Silence => (cut || fixture.server().is_some(), "it cannot be made silent"),
             Self::Tickets => (can.tickets, "no tickets: SAFETY A5"),
             Self::TtlPerHold => (can.ttl_per_hold, "one ttl for all holds of a session"),
+            Self::Waiters => (family.tells_who_waits(), "it does not tell who waits"),
             Self::WakeUps => (
                 fixture.wake_ups().is_some(),
                 "its wake-ups are not lost but with a connection, if at all: the engine's own tests cut those",

@@ -37,8 +37,16 @@ pub trait Family: Send + Sync {
     fn tells_since_the_grant(&self) -> bool {
         true
     }
+    /// Whether the store tells who waits. Where nobody has a place in a queue it does not.
+    fn tells_who_waits(&self) -> bool {
+        true
+    }
     /// Whether the store tells how long somebody's lease has left.
     fn tells_what_is_left(&self) -> bool {
+        true
+    }
+    /// Whether a holder's note is kept whatever its length. Where others read the record, too, it may not be.
+    fn keeps_long_notes(&self) -> bool {
         true
     }
     /// Whether one request may take as many permits as there can be.

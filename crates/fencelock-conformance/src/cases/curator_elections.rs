@@ -10,24 +10,24 @@ cases! {
     "curator/session-error-policy" => session_error_policy, needs: [Crash, Left];
     "curator/error-policies" => error_policies, needs: [Silence];
     "curator/close-without-connection" => close_without_connection, needs: [Silence];
-    "curator/lost-connection" => lost_connection, needs: [Server];
+    "curator/lost-connection" => lost_connection, needs: [Server, Waiters];
     "curator/latch-waiting" => latch_waiting;
-    "curator/latch-basic" => latch_basic;
+    "curator/latch-basic" => latch_basic, needs: [Waiters];
     "curator/callback-sanity" => callback_sanity;
     "curator/callback-notify-leader" => callback_notify_leader;
     "curator/no-server-at-start" => no_server_at_start, needs: [NoServer, Server];
-    "curator/selector-interruption" => selector_interruption;
-    "curator/interrupt-leadership" => interrupt_leadership;
+    "curator/selector-interruption" => selector_interruption, needs: [Waiters];
+    "curator/interrupt-leadership" => interrupt_leadership, needs: [Waiters];
     "curator/race-at-state-changed" => race_at_state_changed, needs: [Sessions];
     "curator/auto-requeue" => auto_requeue;
     "curator/server-dying" => server_dying, needs: [Server];
     "curator/kill-session-then-close" => kill_session_then_close, needs: [Sessions];
     "curator/kill-server-then-close" => kill_server_then_close, needs: [Server];
-    "curator/selector-closing" => selector_closing;
-    "curator/rotating-leadership" => rotating_leadership;
-    "curator/participants-id" => participants_id;
-    "curator/participants-basic" => participants_basic;
-    "curator/spurious-wakeup" => spurious_wakeup;
+    "curator/selector-closing" => selector_closing, needs: [Waiters];
+    "curator/rotating-leadership" => rotating_leadership, needs: [Waiters];
+    "curator/participants-id" => participants_id, needs: [Waiters];
+    "curator/participants-basic" => participants_basic, needs: [Waiters];
+    "curator/spurious-wakeup" => spurious_wakeup, needs: [Waiters];
 }
 roles! {
     "candidate" => candidate;

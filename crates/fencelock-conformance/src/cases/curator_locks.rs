@@ -4,7 +4,7 @@ use super::prelude::*;
 cases! {
     "curator/waiting-process-killed-server" => waiting_process_killed_server, needs: [Server];
     "curator/killed-session" => killed_session, needs: [Crash];
-    "curator/two-clients" => two_clients;
+    "curator/two-clients" => two_clients, needs: [Waiters];
     "curator/some-releases-fail" => some_releases_fail;
     "curator/some-locks-fail-to-lock" => some_locks_fail_to_lock;
     "curator/rw-participants" => rw_participants, needs: [ReadWrite];

@@ -3,7 +3,7 @@ use super::prelude::*;
 use fencelock_core::{Engine, Term};
 
 cases! {
-    "kazoo/lock-one" => lock_one;
+    "kazoo/lock-one" => lock_one, needs: [Waiters];
     "kazoo/lock-reconnect" => lock_reconnect, needs: [Sessions];
     "kazoo/lock-non-blocking" => lock_non_blocking;
     "kazoo/rw-lock" => rw_lock, needs: [ReadWrite];
@@ -14,7 +14,7 @@ cases! {
     "kazoo/handle-session-loss" => handle_session_loss, needs: [Sessions, Permits];
     "kazoo/inconsistent-max-leases" => inconsistent_max_leases, needs: [Permits];
     "kazoo/acquire-after-cancelled" => acquire_after_cancelled;
-    "kazoo/election-cancel" => election_cancel;
+    "kazoo/election-cancel" => election_cancel, needs: [Waiters];
     "kazoo/bad-func" => bad_func;
 }
 roles! {}

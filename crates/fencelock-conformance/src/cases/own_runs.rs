@@ -3,8 +3,8 @@ use super::prelude::*;
 
 cases! {
     "nobody/sigstop-past-ttl" => sigstop_past_ttl, needs: [Crash];
-    "nobody/slash-names" => slash_names;
-    "nobody/non-utf-8-data" => non_utf_8_data;
+    "nobody/slash-names" => slash_names, needs: [Waiters];
+    "nobody/non-utf-8-data" => non_utf_8_data, needs: [LongNotes];
 }
 roles! {}
 

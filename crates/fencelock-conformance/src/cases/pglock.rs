@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 cases! {
     "pglock/get-unknown" => get_unknown, needs: [Permits, ReadWrite];
-    "pglock/lock-data" => lock_data;
+    "pglock/lock-data" => lock_data, needs: [Waiters];
     "pglock/do-lost-lock" => do_lost_lock;
     "pglock/send-heartbeat-racy" => heartbeats_race;
     "pglock/get-all-locks" => get_all_locks;

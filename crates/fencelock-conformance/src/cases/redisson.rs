@@ -9,7 +9,7 @@ cases! {
     "redisson/try-lock-async-wait-time" => try_lock_waits;
     "redisson/multi-busy" => multi_busy;
     "redisson/multi-threads" => multi_threads;
-    "redisson/multi-wait-and-lease-timeouts" => multi_one_winner;
+    "redisson/multi-wait-and-lease-timeouts" => multi_one_winner, needs: [Waiters];
     "redisson/multi-lock-unlock" => multi_lock_unlock;
     "redisson/token-increase" => token_increase;
     "redisson/non-reentrant-reacquire" => non_reentrant_reacquire;

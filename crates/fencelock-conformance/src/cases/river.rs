@@ -18,7 +18,7 @@ cases! {
     "river/slow-subscribers" => slow_subscribers;
     "river/coalesces-resigned-wakeups" => one_try_for_many_wake_ups;
     "river/same-leader-id-term-replaced" => same_candidate_replaced;
-    "river/request-resign" => request_resign;
+    "river/request-resign" => request_resign, needs: [Waiters];
     "river/request-resign-immediately" => request_resign_immediately;
     "river/cannot-elect-twice-in-a-row" => cannot_elect_twice;
     "river/does-not-reelect-mismatched-term" => renewals_of_an_older_term;

@@ -8,12 +8,12 @@ cases! {
     "rueidislock/unlock-by-client-side-caching" => deleted_from_outside, needs: [Alone, Deletions];
     "rueidislock/auto-extend-concurrent" => auto_extend_concurrent;
     "rueidislock/dead-context" => dead_context;
-    "rueidislock/cancel-context" => cancel_context;
+    "rueidislock/cancel-context" => cancel_context, needs: [Waiters];
     "rueidislock/shorter-timeout-context" => shorter_timeout;
     "rueidislock/missing-peers" => missing_peers;
     "rueidislock/close" => close;
     "rueidislock/retry-err-locker-closed" => waits_that_begin_at_the_end;
-    "bsm/obtain-metadata" => metadata;
+    "bsm/obtain-metadata" => metadata, needs: [Waiters];
     "bsm/obtain-custom-token" => same_hold_id;
     "bsm/obtain-retry-context-deadline" => deadline_tells_both;
     "bsm/obtain-concurrent" => obtain_concurrent;

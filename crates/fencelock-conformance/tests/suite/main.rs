@@ -29,6 +29,7 @@ const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &redis::Servers::Alone,
     &redis::Servers::Sentinels,
     &redis::Servers::Cluster,
+    &redis::Servers::Plain,
     &postgres::Lease::AsItComes,
     &postgres::Lease::Serializable,
     &postgres::Lease::Pooled,

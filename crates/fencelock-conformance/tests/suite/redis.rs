@@ -1,11 +1,12 @@
-//! Redis: one server, one behind sentinels, a cluster; several processes. Leases by the server's own clock.
+//! Redis: one server, one behind sentinels, a cluster; one with the keys that others use. Several processes. Leases by the server's own
+//! clock.
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, WakeUps,
     proxy::{Proxy, resp},
 };
 use fencelock_core::{Client, Engine, Page, Token};
-use fencelock_redis::{Config, RedisEngine};
+use fencelock_redis::{Config, Layout, connect};
 use fencelock_testkit::{Redis, RedisCluster, RedisClusterOptions, RedisOptions, SentinelsOptions};
 use std::{sync::Arc, time::Duration};
 
@@ -14,6 +15,8 @@ pub(crate) enum Servers {
     Alone,
     Sentinels,
     Cluster,
+    /// A string for each lock, and no queue.
+    Plain,
 }
 #[async_trait]
 impl Family for Servers {
@@ -22,22 +25,33 @@ impl Family for Servers {
             Self::Alone => "redis",
             Self::Sentinels => "redis-sentinel",
             Self::Cluster => "redis-cluster",
+            Self::Plain => "redis-plain",
         }
     }
     fn scopes(&self) -> &'static [&'static str] {
-        &["any", "lease", "queue"]
+        if matches!(self, Self::Plain) { &["any", "lease"] } else { &["any", "lease", "queue"] }
+    }
+    fn tells_last_token(&self) -> bool {
+        !matches!(self, Self::Plain)
     }
     fn is_variant(&self) -> bool {
         !matches!(self, Self::Alone)
     }
+    fn tells_who_waits(&self) -> bool {
+        !matches!(self, Self::Plain)
+    }
+    fn keeps_long_notes(&self) -> bool {
+        !matches!(self, Self::Plain)
+    }
     fn start(&self) -> Box<dyn Fixture> {
         let more = "maxclients 4000".to_owned();
         match self {
-            Self::Alone => {
+            Self::Alone | Self::Plain => {
                 let arguments = ["--maxclients", "4000"].map(str::to_owned).to_vec();
                 let server = Redis::with(RedisOptions { append_only: true, arguments, ..RedisOptions::default() });
                 let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), resp);
-                Box::new(Store::Alone(server, proxy))
+                let plain = matches!(self, Self::Plain);
+                Box::new(if plain { Store::Plain(server, proxy) } else { Store::Alone(server, proxy) })
             }
             // A machine that stands still for a while is no failover.
             Self::Sentinels => Box::new(Store::Sentinels(fencelock_testkit::Sentinels::with(SentinelsOptions {
@@ -62,13 +76,17 @@ impl Family for Servers {
 const NAMESPACE: &str = "suite";
 async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
     let mut config = Config::from_url(address).unwrap();
-    (config.namespace, config.ttl) = (namespace.to_owned(), ttl);
-    Arc::new(RedisEngine::connect(config).await.unwrap())
+    config.ttl = ttl;
+    if config.layout == Layout::Native {
+        namespace.clone_into(&mut config.namespace);
+    }
+    connect(config).await.unwrap()
 }
 
 enum Store {
     /// With a proxy in front of it: everybody goes through.
     Alone(Redis, Proxy),
+    Plain(Redis, Proxy),
     Sentinels(fencelock_testkit::Sentinels),
     Cluster(RedisCluster),
 }
@@ -78,6 +96,7 @@ impl Store {
     fn url(&self) -> String {
         match self {
             Self::Alone(_, proxy) => format!("redis://{}", proxy.address()),
+            Self::Plain(_, proxy) => format!("redis://{}?layout=plain&template={NAMESPACE}:{{}}", proxy.address()),
             Self::Sentinels(all) => format!("redis+sentinel://{}/{}", all.endpoints(), all.name()),
             Self::Cluster(all) => format!("redis+cluster://{}", all.endpoints()),
         }
@@ -85,7 +104,7 @@ impl Store {
     /// A command, of each server that has a part of the keys.
     fn ask(&self, words: &[&str]) -> Vec<String> {
         match self {
-            Self::Alone(server, _) => vec![server.ask(words).unwrap()],
+            Self::Alone(server, _) | Self::Plain(server, _) => vec![server.ask(words).unwrap()],
             Self::Sentinels(all) => vec![all.ask(all.primary().unwrap(), words).unwrap()],
             Self::Cluster(all) => (0..3).map(|node| all.ask(node, words).unwrap()).collect(),
         }
@@ -116,13 +135,14 @@ impl Fixture for Store {
         matches!(self, Self::Alone(..)).then_some(self as &dyn WakeUps)
     }
     fn records(&self) -> Option<&dyn Records> {
-        Some(self)
+        // A key that is given back is none.
+        if matches!(self, Self::Plain(..)) { None } else { Some(self) }
     }
     fn deletions(&self) -> Option<&dyn Deletions> {
         Some(self)
     }
     fn namespaces(&self) -> Option<&dyn Namespaces> {
-        Some(self)
+        if matches!(self, Self::Plain(..)) { None } else { Some(self) }
     }
     async fn clean(&self) -> Vec<String> {
         let client = Client::builder(open(&self.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
@@ -137,14 +157,16 @@ impl Server for Store {
     }
     async fn stop(&self) {
         match self {
-            Self::Alone(server, _) => server.kill(),
+            Self::Alone(server, _) | Self::Plain(server, _) => server.kill(),
             Self::Sentinels(all) => (0..3).for_each(|n| all.kill(n)),
             Self::Cluster(all) => (0..6).for_each(|n| all.kill(n)),
         }
     }
     async fn start(&self) {
         match self {
-            Self::Alone(server, _) => assert!(server.restart(), "redis-server did not start again"),
+            Self::Alone(server, _) | Self::Plain(server, _) => {
+                assert!(server.restart(), "redis-server did not start again");
+            }
             Self::Sentinels(all) => {
                 (0..3).for_each(|n| all.restart(n));
                 all.settle(BACK);
@@ -157,7 +179,7 @@ impl Server for Store {
     }
     async fn pause(&self, paused: bool) {
         match self {
-            Self::Alone(server, _) => server.pause(paused),
+            Self::Alone(server, _) | Self::Plain(server, _) => server.pause(paused),
             Self::Sentinels(all) => (0..3).for_each(|n| all.pause(n, paused)),
             Self::Cluster(all) => (0..6).for_each(|n| all.pause(n, paused)),
         }
@@ -209,6 +231,7 @@ impl Deletions for Store {
                 vec![all.ask(node, &["HDEL", &key, "o"]).unwrap()]
             }
             Self::Alone(..) | Self::Sentinels(_) => self.ask(&["EVAL", gone, "0", &key]),
+            Self::Plain(..) => self.ask(&["DEL", &format!("{NAMESPACE}:{name}")]),
         };
         assert!(answers.iter().all(|answer| answer.trim_start_matches(':') == "1"), "{key}: {answers:?}");
     }

@@ -4,9 +4,9 @@ use fencelock_core::{Busy, Claim, HoldId, Holder, Name, Status, Token};
 use std::{sync::Arc, time::Duration};
 
 /// So much of a value is looked at: there may be anything.
-pub(crate) const SIGHT: usize = 1_024;
+pub(crate) const SIGHT: usize = 4_096;
 /// So much a note may take: others keep whole values.
-const NOTE: usize = 512;
+const NOTE: usize = 2_048;
 /// What never ends by itself has this left.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
@@ -141,7 +141,7 @@ mod tests {
             assert_eq!((&*holder.host, &*holder.note), (host, note));
             assert_eq!((holder.held_for.as_millis(), holder.left.as_millis()), (500, 1_500));
         }
-        let long = format!("{}7{}", beginning(hold), tail("h", 1, &"\u{e4}".repeat(100)));
+        let long = format!("{}7{}", beginning(hold), tail("h", 1, &"\u{e4}".repeat(350)));
         assert_eq!(&*seen(&long, 1).note, "", "half of it says something else");
     }
     #[test]

@@ -13,7 +13,7 @@ if v and string.sub(v,1,#mine)==mine then
   return {1,string.match(v,'^%d+',#mine+1),now,v}
 end
 if now>tonumber(ARGV[4]) then return {6,0,now} end
-if v then return {3,string.sub(v,1,1024),now,redis.call('PTTL',K)} end
+if v then return {3,string.sub(v,1,4096),now,redis.call('PTTL',K)} end
 if floor>now+86400000000 then floor=0 end
 local token=string.format('%d',math.max(now,floor+1))
 v=mine..token..ARGV[6]

@@ -7,8 +7,8 @@ local now=time[1]*1000000+time[2]
 local v=redis.pcall('GET',K)
 -- No string is ours.
 if type(v)~='string' then return {0,false,now} end
-local seen=string.sub(v,1,ARGV[3]=='=' and 1024 or #ARGV[2])
-if seen~=ARGV[2] then return {0,string.sub(v,1,1024),now,redis.call('PTTL',K)} end
+local seen=string.sub(v,1,ARGV[3]=='=' and 4096 or #ARGV[2])
+if seen~=ARGV[2] then return {0,string.sub(v,1,4096),now,redis.call('PTTL',K)} end
 redis.call('DEL',K)
 if KEYS[2] then
   redis.pcall('DEL',KEYS[2])
