@@ -1,6 +1,6 @@
 //! A cluster: keys are found, also while their slots move, and a shard that goes takes nothing along but its own.
 //!
-//! Planted to see them go red: redirects not followed; `ASK` followed without `ASKING`; a channel that all locks of a client share; a
+//! Planted to see them go red: redirects not followed; braces that are not looked at; `ASK` followed without `ASKING`; a channel that all locks of a client share; a
 //! view of the cluster that is never asked anew; a batch that fails as a whole.
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
@@ -47,6 +47,72 @@ impl Replicated for RedisCluster {
 fn the_primary_is_killed_again_and_again() {
     let servers = RedisCluster::start();
     failovers::killed(&servers, &url(&servers, "ttl=2s"), "Cluster, clocks alike", tenth(20));
+}
+#[test]
+fn the_same_in_the_layout_plain() {
+    let servers = RedisCluster::start();
+    failovers::killed(&servers, &url(&servers, "ttl=2s&layout=plain&template=fl:{}"), "Cluster, plain", tenth(10));
+}
+/// Keys of others, with whatever braces: each where it belongs, its waiters and its holder told, and a signal that lies beside it.
+#[test]
+fn keys_of_others_lie_where_they_do() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let keys = "ttl=5s&layout=plain&template=lock:{}";
+        let (a, b) = (connect_to(&url(&servers, keys)).await, connect_to(&url(&servers, keys)).await);
+        let ask = |key: &str, words: &[&str]| {
+            let node = servers.primary_of(servers.slot(key)).unwrap();
+            servers.ask(node, words).unwrap()
+        };
+        let odd = ["{", "}", "{}x", "{a}b", "a{b", "a b", "{a}{b}", "%7B", "\u{1F512}"];
+        let names: Vec<_> = odd.iter().map(|name| (*name).to_owned()).chain((0..50).map(|n| format!("x{n}"))).collect();
+        let mut guards = Vec::new();
+        for name in &names {
+            let guard = a.mutex(name.clone()).lock().await.unwrap();
+            let value = ask(&format!("lock:{name}"), &["GET", &format!("lock:{name}")]);
+            assert!(value.starts_with(&guard.id().to_string()), "{name}: {value}");
+            assert!(b.mutex(name.clone()).try_lock().await.unwrap().is_err());
+            guards.push(guard);
+        }
+        let mut page = fencelock_core::Page { limit: 7, ..fencelock_core::Page::default() };
+        let mut seen = std::collections::BTreeSet::new();
+        loop {
+            let listing = b.list("", &page).await.unwrap();
+            seen.extend(listing.items.into_iter().map(|status| status.name.as_str().to_owned()));
+            match listing.next {
+                Some(next) => page.after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(seen, names.iter().cloned().collect());
+        // Each is renewed where it is.
+        let ends: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
+        eventually("renewed", || async { guards.iter().zip(&ends).all(|(guard, end)| guard.valid_until() > *end) })
+            .await;
+        for (n, guard) in guards.into_iter().enumerate() {
+            let name = names[n].clone();
+            if n % 3 == 0 {
+                let (lost, key) = (guard.lost(), format!("lock:{name}"));
+                let began = Instant::now();
+                assert_eq!(ask(&key, &["DEL", &key]), "1");
+                assert_eq!(soon(lost).await, LossReason::TakenOver, "{name}");
+                assert!(!full() || began.elapsed() <= 250 * MS, "{name}: told after {:?}", began.elapsed());
+                continue;
+            }
+            let lock = b.mutex(name);
+            let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+            tokio::time::sleep(20 * MS).await;
+            guard.release().await.unwrap();
+            soon(next).await.unwrap().release().await.unwrap();
+        }
+        let keys = "ttl=5s&layout=plain&template=lock:{{}}&signal=lock-signal:{{}}";
+        let c = connect_to(&url(&servers, keys)).await;
+        for n in 0..20 {
+            c.mutex(format!("s{n}")).lock().await.unwrap().release().await.unwrap();
+            let signal = format!("lock-signal:{{s{n}}}");
+            assert_eq!(ask(&signal, &["LLEN", &signal]), "1");
+        }
+    });
 }
 /// The replicas' clocks are half a second behind: a failover takes longer.
 #[test]

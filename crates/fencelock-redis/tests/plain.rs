@@ -163,12 +163,18 @@ fn replies_that_are_lost_and_commands_that_come_twice() {
     runtime().block_on(async {
         let (proxy, url) = proxied(&server);
         let (c, other) = (plain(&url).await, plain(&server.url()).await);
+        // What is lost is no word of a script that the server does not know yet.
+        for (_, _, text) in fencelock_redis::raw::scripts() {
+            server.ask(&["SCRIPT", "LOAD", text]).unwrap();
+        }
         let mut last = None;
         for trouble in [Trouble::LoseReply, Trouble::Twice] {
             for script in ["plain_acquire", "plain_release", "plain_renew"] {
                 let what = format!("{script}, {trouble:?}");
                 let met = first(&proxy, script, 1, trouble);
-                let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();
+                // No other lease would end in time.
+                let ttl = if script == "plain_renew" { 1_500 * MS } else { 60 * SEC };
+                let guard = soon(c.mutex("x").ttl(ttl).lock()).await.unwrap();
                 let value = server.ask(&["GET", "lock:x"]).unwrap();
                 assert!(value.starts_with(&format!("{}.fl1.{}.", guard.id(), guard.token())), "{what}: {value}");
                 assert!(last.replace(guard.token()) < Some(guard.token()), "{what}");
@@ -392,7 +398,7 @@ fn whoever_waits_is_woken() {
             all.sort();
             let (middle, last) = (all[all.len() / 2], all[all.len() - 1]);
             println!("MEASURED | plain: a waiter has it after a release ({name}), median and longest | {middle:?}, {last:?} | <= {most:?} | ok");
-            assert!(!full() || last <= most, "{name}: {last:?}");
+            assert!(middle <= most && (!full() || last <= most), "{name}: {middle:?}, {last:?}");
             // By itself.
             assert!(take(&server, "lock:x", "theirs", Some("700")));
             let (began, guard) = (Instant::now(), soon(c.mutex("x").lock()).await.unwrap());

@@ -62,6 +62,13 @@ fn killed(clocks: Vec<Option<Arc<WallClock>>>, what: &str, rounds: usize) {
 fn the_primary_is_killed_again_and_again() {
     killed(Vec::new(), "clocks alike", tenth(20));
 }
+/// Whose tokens are made of clocks alone, and of what clients have seen.
+#[test]
+fn the_same_in_the_layout_plain() {
+    let servers = Sentinels::start();
+    let url = url(&servers) + "?ttl=2s&layout=plain&template=fl:{}";
+    failovers::killed(&servers, &url, "Sentinel, plain", tenth(10));
+}
 /// Every server's clock but the first one's is half a second behind: a failover takes longer.
 #[test]
 fn replicas_whose_clocks_are_a_little_behind() {

@@ -17,7 +17,7 @@ pub fn many_threads() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
 }
 pub async fn connect_to(url: &str) -> Client {
-    patient_client(|| async { Ok(Arc::new(RedisEngine::from_url(url).await?) as Arc<dyn Engine>) }).await
+    patient_client(|| async { connect(Config::from_url(url)?).await }).await
 }
 /// Somebody takes over when the primary is killed: that of the key of a lock `x`.
 pub trait Replicated {
