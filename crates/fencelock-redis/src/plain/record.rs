@@ -282,7 +282,7 @@ impl Shared {
             let value = own.and_then(|own| own.value.as_deref()).unwrap_or_default();
             // None is made to end earlier.
             let left = own.map_or(Duration::ZERO, |own| now.until(own.until));
-            let ttl = kept.map_or(left, |kept| kept.ttl.max(left + left / 50));
+            let ttl = kept.map_or(left, |kept| if left > kept.ttl { left + left / 50 } else { kept.ttl });
             let mut cmd = redis::cmd("SET");
             cmd.arg(keys.get(at).map_or("", String::as_str)).arg(value).arg("IFEQ").arg(value);
             cmd.arg("PX").arg(ttl.as_micros().div_ceil(1_000).to_string());
