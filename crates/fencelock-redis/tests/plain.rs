@@ -626,7 +626,7 @@ fn newer(server: &Redis, valkey: bool) -> String {
     format!("redis://{address}")
 }
 fn command(input: &mut impl BufRead) -> Option<Vec<Vec<u8>>> {
-    let mut line = |input: &mut dyn BufRead| {
+    let line = |input: &mut dyn BufRead| {
         let mut line = String::new();
         input.read_line(&mut line).ok().filter(|n| *n > 0)?;
         line.trim_end()[1..].parse::<usize>().ok()
