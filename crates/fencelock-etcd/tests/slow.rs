@@ -18,13 +18,13 @@ async fn a_short_ttl_ends_no_other_hold() {
     let etcd = Etcd::start();
     let proxy = in_front_of(&etcd);
     let mut config = Config::from_url(&format!("etcd://{}", proxy.address())).unwrap();
-    config.ttl = 4 * SEC;
+    config.ttl = 8 * SEC;
     let client = built(EtcdEngine::connect(config).await.unwrap());
     let long = client.mutex("long").lock().await.unwrap();
     // There and back takes 200 ms.
     proxy.delay(SEC / 10);
     let short = client.mutex("short").ttl(SEC / 2);
-    let end = Instant::now() + 10 * SEC;
+    let end = Instant::now() + 12 * SEC;
     while Instant::now() < end {
         long.check().unwrap();
         // It is told that it comes too late, or not at all.

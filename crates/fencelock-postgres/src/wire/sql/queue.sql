@@ -101,10 +101,12 @@ BEGIN
   IF NOT EXISTS (SELECT FROM {s}.fencelock_client c
     WHERE c.client = p_client AND {s}.fencelock_hears(c.until, t + interval '1 second') AND (p_pid IS NULL OR c.pid = p_pid))
   THEN
-    -- Whoever was sent before it was known who listens does not take that back; a process that listened before is nobody's any more.
-    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, t + interval '3 seconds', p_pid)
+    -- Whoever was sent before it was known who listens does not take that back; a process that listened before is nobody's any more. Of
+    -- whom nothing is known yet the process by which he comes speaks until his first sign of life: he may be killed before it. (Behind a
+    -- pooler it is others' too, and goes on without him.)
+    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, t + interval '3 seconds', coalesce(p_pid, pg_backend_pid()))
       ON CONFLICT (client) DO UPDATE SET until = excluded.until,
-        pid = CASE WHEN {s}.fencelock_alive(c.until, c.pid, t) THEN coalesce(excluded.pid, c.pid) ELSE excluded.pid END;
+        pid = CASE WHEN {s}.fencelock_alive(c.until, c.pid, t) THEN coalesce(p_pid, c.pid) ELSE excluded.pid END;
   END IF;
   INSERT INTO {s}.fencelock_waiter (space, name, hold, claim, take, ttl, floor, client, since, who)
     VALUES (p_space, p_name, p_hold, p_claim, p_take, p_ttl, p_floor, p_client, t, p_who)
