@@ -24,7 +24,7 @@ use std::{
 };
 
 /// What has not happened by then is stuck.
-pub const STUCK: Duration = Duration::from_secs(10);
+pub const STUCK: Duration = Duration::from_secs(20);
 /// Longer than any case: what is free before that has been released, not run out.
 const LONG: Duration = Duration::from_secs(60);
 

@@ -28,7 +28,7 @@ fn full_threads() -> usize {
     available_parallelism().map_or(1, usize::from).min(4)
 }
 /// So long after the last trial a store may still hold something.
-const QUIET: Duration = Duration::from_secs(10);
+const QUIET: Duration = Duration::from_secs(20);
 
 /// In full, or at a tenth: `FENCELOCK_PROVE=1`, which `cargo xtask prove` sets.
 pub fn full() -> bool {

@@ -159,13 +159,21 @@ impl RedisEngine {
     pub(crate) fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
         move |fault| self.link().tell(operation, &fault)
     }
-    async fn claim(&self, conn: &Conn, request: &Request, key: &str, not_after: i64) -> Result<Reply, Fault> {
+    /// `queue`: where it is not granted it has a place in the queue.
+    async fn claim(
+        &self,
+        conn: &Conn,
+        request: &Request,
+        key: &str,
+        not_after: i64,
+        queue: bool,
+    ) -> Result<Reply, Fault> {
         let claim = request.claim();
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
         let (take, size) = (claim.take().max(1).to_string(), claim.capacity().unwrap_or(0).to_string());
         let floor = request.floor().map_or(0, Token::get).to_string();
         let (ends, who) = (not_after.to_string(), self.shared.identity(request.note()));
-        let wait = if request.wait() { "1" } else { "0" };
+        let wait = if queue { "1" } else { "0" };
         let channel = self.shared.told_channel();
         let args = [
             hold.as_bytes(),
@@ -244,6 +252,9 @@ impl Engine for RedisEngine {
         let expected = request.wait().then(|| self.shared.expect(request.hold(), &key));
         let (mut misses, mut late, limit) = (0, false, BootClock.now() + CONNECT_TIMEOUT);
         let (mut turned, mut turns) = (None, 0);
+        // *Invariant (SAFETY H1):* whoever has a place in the queue listens: a release that finds him deaf passes him. A lock that is free
+        // needs nobody who listens, so that is found out first.
+        let mut queue = expected.as_ref().is_some_and(|expected| self.shared.hears(&expected.place.channel));
         let (lock, known, next, seen) = loop {
             // Why there is none is told also to those who gave up waiting for it.
             let conn = match turned.take() {
@@ -254,7 +265,7 @@ impl Engine for RedisEngine {
             let Some((not_after, ends)) = conn.open_window(request, sent_at) else {
                 return Ok(Outcome::Busy(Busy::default()));
             };
-            match self.claim(&conn, request, &key, not_after).await {
+            match self.claim(&conn, request, &key, not_after, queue).await {
                 Ok(Reply::Done { number, now, ago }) => {
                     // An answer that was lost had told of a place in the queue.
                     if !ago.is_zero() && expected.is_some() {
@@ -269,9 +280,21 @@ impl Engine for RedisEngine {
                     break (expected, busy, next, Seen::now(end, left));
                 }
                 Ok(Reply::Busy(busy)) => {
-                    // Core takes this for nothing left behind.
-                    drop(self.drop_hold(request.name(), request.hold()));
-                    return Ok(Outcome::Busy(busy));
+                    let Some(expected) = expected.as_ref().filter(|_| !queue) else {
+                        // Core takes this for nothing left behind.
+                        drop(self.drop_hold(request.name(), request.hold()));
+                        return Ok(Outcome::Busy(busy));
+                    };
+                    let (reply, hears) = oneshot::channel();
+                    let order = Order::Listen { place: expected.place.clone(), reply };
+                    if self.orders.send(order).is_err() {
+                        return Err(self.link().tell("lock", &Fault::Closed));
+                    }
+                    tokio::select! {
+                        biased;
+                        () = request.stopped() => return Ok(Outcome::Busy(busy)),
+                        _ = hears => queue = true,
+                    }
                 }
                 Ok(Reply::OtherKind(kind)) => {
                     return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));

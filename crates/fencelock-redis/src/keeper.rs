@@ -4,7 +4,7 @@ use crate::{
     link::{Conn, follow},
     observers::{self, observe},
     plain,
-    shared::{Expected, Haunt, Shared},
+    shared::{Ears, Expected, Haunt, Place, Shared},
     turns::{Seen, Turned, heard, listen, wait},
     watch::Watches,
     wire::{reply::text, scripts::REMEMBER},
@@ -15,10 +15,15 @@ use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{mpsc, oneshot},
     task::JoinSet,
-    time::{MissedTickBehavior, interval, sleep},
+    time::{MissedTickBehavior, interval, sleep, timeout},
 };
 
+/// So long a subscription is waited for before there is a place in the queue: where there is none whoever waits looks now and then.
+const HEARS: Duration = Duration::from_millis(500);
+
 pub(crate) enum Order {
+    /// This attempt will have a place in its queue; the sender is dropped when somebody listens for it, or has tried to.
+    Listen { place: Arc<Place>, reply: oneshot::Sender<()> },
     /// This request has a place in its queue; look again after so long.
     Wait {
         request: Request,
@@ -58,11 +63,15 @@ pub(crate) async fn run(
         let due = due.map(|at| BootClock.now().until(at));
         tokio::select! {
             order = inbox.recv() => match order {
+                Some(Order::Listen { place, reply }) => {
+                    let ears = heeded(shared, &mut tasks, &place);
+                    tasks.spawn(async move {
+                        let mut hears = ears.hears.subscribe();
+                        drop((timeout(HEARS, hears.wait_for(|hears| *hears)).await, reply));
+                    });
+                }
                 Some(Order::Wait { request, expected, busy, next, seen, reply }) => {
-                    if let Some(anew) = shared.must_listen(&expected.place.channel) {
-                        let (shared, place) = (shared.clone(), expected.place.clone());
-                        tasks.spawn(async move { listen(&shared, &place.key, &place.channel, &anew).await });
-                    }
+                    heeded(shared, &mut tasks, &expected.place);
                     tasks.spawn(wait(shared.clone(), request, expected, busy, next, seen, reply));
                 }
                 Some(Order::Look { request, busy, reply }) => {
@@ -92,6 +101,16 @@ pub(crate) async fn run(
             }
         }
     }
+}
+
+/// Somebody listens for this attempt from here on.
+fn heeded(shared: &Arc<Shared>, tasks: &mut JoinSet<()>, place: &Arc<Place>) -> Arc<Ears> {
+    let (ears, is_new) = shared.ears(&place.channel);
+    if is_new {
+        let (shared, place, ears) = (shared.clone(), place.clone(), ears.clone());
+        tasks.spawn(async move { listen(&shared, &place.key, &place.channel, &ears).await });
+    }
+    ears
 }
 
 /// Ends what a command grants that comes late. Tried for as long as there may be something to end.

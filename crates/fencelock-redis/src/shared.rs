@@ -23,7 +23,7 @@ use std::{
     },
     time::Duration,
 };
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 /// A hold that is still there after so long is watched, so that short ones cost nothing (SAFETY G6).
 const SETTLED: Duration = Duration::from_millis(100);
@@ -53,8 +53,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct Waits {
     places: HashMap<HoldId, Arc<Place>>,
-    /// Channels on which somebody listens, or is about to; how he is told to make the subscription anew.
-    listening: HashMap<Arc<str>, Arc<Notify>>,
+    /// Channels on which somebody listens, or is about to.
+    listening: HashMap<Arc<str>, Arc<Ears>>,
     /// The server does not let us: those who wait are told so.
     denied: Option<Fault>,
     /// Granted, and the push for it may still come: until when it is waited for.
@@ -64,6 +64,14 @@ impl Waits {
     fn is_idle(&self, channel: &str) -> bool {
         !self.places.values().any(|place| &*place.channel == channel)
     }
+}
+/// Somebody who listens on a channel.
+#[derive(Debug, Default)]
+pub(crate) struct Ears {
+    /// Told when the subscription is to be made anew.
+    pub(crate) anew: Notify,
+    /// The subscription is there.
+    pub(crate) hears: watch::Sender<bool>,
 }
 /// One attempt that may be in a queue.
 #[derive(Debug)]
@@ -161,31 +169,38 @@ impl Shared {
         lock(&self.waits).places.insert(hold, place.clone());
         Expected { shared: self.clone(), hold, place }
     }
-    /// Somebody has to listen, and this caller is the one. It is told when the subscription is to be made anew.
-    pub(crate) fn must_listen(&self, channel: &Arc<str>) -> Option<Arc<Notify>> {
+    /// Who listens on this channel; true: nobody did, and this caller has to.
+    pub(crate) fn ears(&self, channel: &Arc<str>) -> (Arc<Ears>, bool) {
         let mut waits = lock(&self.waits);
-        if waits.listening.contains_key(channel) {
-            return None;
+        if let Some(ears) = waits.listening.get(channel) {
+            return (ears.clone(), false);
         }
         waits.denied = None;
-        let anew = Arc::<Notify>::default();
-        waits.listening.insert(channel.clone(), anew.clone());
-        Some(anew)
+        let ears = Arc::<Ears>::default();
+        waits.listening.insert(channel.clone(), ears.clone());
+        (ears, true)
+    }
+    /// What is told there is heard.
+    pub(crate) fn hears(&self, channel: &str) -> bool {
+        lock(&self.waits).listening.get(channel).is_some_and(|ears| *ears.hears.borrow())
     }
     /// A push did not come that should have.
     pub(crate) fn deaf(&self, channel: &str) {
-        if let Some(anew) = lock(&self.waits).listening.get(channel) {
-            anew.notify_one();
+        if let Some(ears) = lock(&self.waits).listening.get(channel) {
+            ears.anew.notify_one();
         }
     }
     /// A connection broke on which some may have listened.
     pub(crate) fn all_deaf(&self) {
-        lock(&self.waits).listening.values().for_each(|anew| anew.notify_one());
+        lock(&self.waits).listening.values().for_each(|ears| ears.anew.notify_one());
     }
     /// We may not listen. Waiting without it would be a secret to those who wonder why it takes so long.
     pub(crate) fn deny(&self, fault: Fault) {
         let mut waits = lock(&self.waits);
-        waits.listening.clear();
+        // Whoever waits for it waits no longer.
+        for (_, ears) in waits.listening.drain() {
+            ears.hears.send_replace(true);
+        }
         waits.denied = Some(fault);
         waits.places.values().for_each(|place| place.wake.notify_one());
     }

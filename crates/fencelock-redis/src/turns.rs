@@ -2,7 +2,7 @@
 use crate::{
     error::Fault,
     link::CONNECT_TIMEOUT,
-    shared::{Expected, Shared},
+    shared::{Ears, Expected, Shared},
     wire::reply::Reply,
 };
 use fencelock_core::{BootClock, Busy, Clock, ErrorKind, Grant, Moment, Request, Token};
@@ -17,7 +17,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    sync::{Notify, oneshot},
+    sync::oneshot,
     time::{Instant, interval, sleep, timeout},
 };
 
@@ -140,7 +140,7 @@ pub(crate) fn heard(shared: &Arc<Shared>, message: Option<&str>) {
 }
 /// Listens on this channel while anybody waits. What it was not told is looked for by each waiter, at the latest with
 /// its next sign of life.
-pub(crate) async fn listen(shared: &Arc<Shared>, key: &str, channel: &str, anew: &Notify) {
+pub(crate) async fn listen(shared: &Arc<Shared>, key: &str, channel: &str, ears: &Ears) {
     let mut pause = Duration::from_millis(10);
     loop {
         let mut moved = pin!(shared.link.moved.notified());
@@ -152,6 +152,7 @@ pub(crate) async fn listen(shared: &Arc<Shared>, key: &str, channel: &str, anew:
             return shared.deny(fault.clone());
         }
         if let Ok(Ok(mut messages)) = stream {
+            ears.hears.send_replace(true);
             shared.wake(channel);
             let (since, mut rest) = (Instant::now(), interval(REST));
             rest.reset();
@@ -161,7 +162,7 @@ pub(crate) async fn listen(shared: &Arc<Shared>, key: &str, channel: &str, anew:
                         Some(message) => heard(shared, message.get_payload::<String>().ok().as_deref()),
                         None => break,
                     },
-                    () = anew.notified() => break,
+                    () = ears.anew.notified() => break,
                     // The one before may be silent without being gone.
                     () = &mut moved => break,
                     _ = rest.tick() => if shared.is_idle(channel) {
@@ -170,6 +171,7 @@ pub(crate) async fn listen(shared: &Arc<Shared>, key: &str, channel: &str, anew:
                     },
                 }
             }
+            ears.hears.send_replace(false);
             if since.elapsed() > Duration::from_secs(1) {
                 pause = Duration::from_millis(10);
             }

@@ -18,7 +18,9 @@ use crate::{
 };
 use cluster::Cluster;
 pub(crate) use cluster::slot;
-use fencelock_core::{BootClock, Clock, Connection, Connections, Error, Moment, NoConnection, Request, Result, soon, within};
+use fencelock_core::{
+    BootClock, Clock, Connection, Connections, Error, Moment, NoConnection, Request, Result, soon, within,
+};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use replicas::Replicas;
 use sentinel::Sentinels;

@@ -9,7 +9,7 @@ use fencelock_core::Client;
 use fencelock_redis::{Config, RedisEngine, connect, raw::scripts};
 use fencelock_testkit::Redis;
 pub use fencelock_testkit::processes::full;
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 pub use stories::*;
 
 pub async fn client(url: &str) -> Client {
@@ -29,4 +29,9 @@ pub const PLAIN: &str = "layout=plain&template=lock:{}";
 fn call(script: &str) -> String {
     let (_, sha, _) = scripts().into_iter().find(|(name, ..)| *name == script).unwrap();
     sha
+}
+/// The limit in full; else that it was not the renewal, twenty seconds later.
+pub fn in_time(took: Duration, what: &str) {
+    let limit = if full() { 250 * MS } else { 5_000 * MS };
+    assert!(took <= limit, "{what}: told after {took:?}");
 }
