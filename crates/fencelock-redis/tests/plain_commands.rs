@@ -198,7 +198,8 @@ fn the_rights_that_are_named_are_enough() {
             };
             let error = seen.await.unwrap_err();
             assert_eq!(error.kind(), fencelock_core::ErrorKind::PermissionDenied, "{without}: {error}");
-            assert!(error.to_string().contains(&without[1..]), "{without}: {error}");
+            // Of a command in a script 7.0 does not say which one it was.
+            assert!(without == "+del" || error.to_string().contains(&without[1..]), "{without}: {error}");
             server.ask(&["DEL", "lock:y"]).unwrap();
         }
     });
