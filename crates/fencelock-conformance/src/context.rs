@@ -165,6 +165,10 @@ impl Context {
     pub fn judge(&self, what: &str) -> Judge {
         Judge::at(&self.0.folder.join(what))
     }
+    /// As [`Family::shows_grants_alone`].
+    pub fn shows_grants_alone(&self) -> bool {
+        self.0.family.shows_grants_alone()
+    }
     /// Waits until `n` wait for `name`, as the engine tells, and says who.
     ///
     /// Where it does not tell ([`Family::tells_who_waits`]) they have had time to come.

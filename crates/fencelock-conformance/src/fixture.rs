@@ -45,6 +45,10 @@ pub trait Family: Send + Sync {
     fn tells_what_is_left(&self) -> bool {
         true
     }
+    /// Whether nobody is seen to hold but who was told so. Most of several stores may have what came too late for its client.
+    fn shows_grants_alone(&self) -> bool {
+        true
+    }
     /// Whether a holder's note is kept whatever its length. Where others read the record, too, it may not be.
     fn keeps_long_notes(&self) -> bool {
         true

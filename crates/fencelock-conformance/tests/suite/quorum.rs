@@ -22,6 +22,9 @@ impl Family for Five {
     fn scopes(&self) -> &'static [&'static str] {
         &["any", "lease"]
     }
+    fn shows_grants_alone(&self) -> bool {
+        false
+    }
     fn start(&self) -> Box<dyn Fixture> {
         Box::new(Store::new())
     }
