@@ -40,6 +40,8 @@ pub(super) async fn cleaned_up(cx: &Context, idle: &[&str]) -> Client {
     while began.elapsed() < STUCK {
         records.age().await;
         let client = cx.client().await;
+        // Before he wants anything nobody knows of him.
+        client.mutex(cx.name("comes")).lock().await.unwrap().release().await.unwrap();
         let came = Instant::now();
         // One who was cleaning up just then has looked before they were old; the next one who comes finds them.
         while came.elapsed() < SEC {
