@@ -49,7 +49,7 @@ pub(crate) async fn run(
                         tasks.spawn(listen(shared.clone()));
                     }
                     if beats.is_empty() {
-                        beats.spawn(beat(shared.clone()));
+                        beats.spawn(beat(shared.clone(), true));
                     }
                     tasks.spawn(wait(shared.clone(), request, expected, busy, rest, reply));
                 }
@@ -61,7 +61,7 @@ pub(crate) async fn run(
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
             Some(_) = beats.join_next(), if !beats.is_empty() => {
                 if shared.somebody_waits() {
-                    beats.spawn(beat(shared.clone()));
+                    beats.spawn(beat(shared.clone(), false));
                 }
             }
             // A failover may have cost holds: they are looked at at once, not with their next renewal (SAFETY G6).
