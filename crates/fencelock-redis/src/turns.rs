@@ -166,6 +166,8 @@ pub(crate) async fn listen(shared: &Arc<Shared>, key: &str, channel: &str, ears:
                     // The one before may be silent without being gone.
                     () = &mut moved => break,
                     _ = rest.tick() => if shared.is_idle(channel) {
+                        // First: whoever comes meanwhile has no place before the next subscription.
+                        ears.hears.send_replace(false);
                         unsubscribe(shared, key, channel).await;
                         break;
                     },

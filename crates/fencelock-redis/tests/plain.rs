@@ -10,7 +10,7 @@
 mod common;
 use common::*;
 use fencelock_conformance::proxy::Trouble;
-use fencelock_core::{Client, ErrorKind, Fencing, Guard, LossReason, Ordering, Released, TakenAway, Token, Waiting};
+use fencelock_core::{Client, ErrorKind, Fencing, LossReason, Ordering, Released, TakenAway, Token, Waiting};
 use fencelock_redis::Config;
 use fencelock_testkit::Redis;
 use std::{
@@ -21,15 +21,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-async fn plain(url: &str) -> Client {
-    client(&format!("{url}{}{PLAIN}", if url.contains('?') { '&' } else { '?' })).await
-}
-fn number(answer: &str) -> i64 {
-    answer.trim_start_matches(':').parse().unwrap_or_else(|_| panic!("{answer:?}"))
-}
-fn pttl(server: &Redis, key: &str) -> i64 {
-    number(&server.ask(&["PTTL", key]).unwrap())
-}
 /// As every other library asks: the key with a value of its own, if nobody has it.
 fn take(server: &Redis, key: &str, value: &str, ms: Option<&str>) -> bool {
     let mut words = vec!["SET", key, value, "NX"];
@@ -40,14 +31,6 @@ fn take(server: &Redis, key: &str, value: &str, ms: Option<&str>) -> bool {
 fn give(server: &Redis, key: &str, value: &str) -> bool {
     let script = "if redis.call('get',KEYS[1])==ARGV[1] then return redis.call('del',KEYS[1]) else return 0 end";
     number(&server.ask(&["EVAL", script, "1", key, value]).unwrap()) == 1
-}
-
-/// Has it renewed long before its time: one that is watched is, after its connections broke.
-async fn renew(server: &Redis, guard: &Guard) {
-    tokio::time::sleep(250 * MS).await;
-    let before = guard.valid_until();
-    server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
-    eventually("renewed", || async { guard.valid_until() > before }).await;
 }
 
 #[test]

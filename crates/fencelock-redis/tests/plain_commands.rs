@@ -1,11 +1,11 @@
 //! Layout `plain`: whether the server compares and writes in one command, and what a user must be allowed.
 //!
 //! Planted to see them go red: the fallback that does not fall back; a renewal in one command that does not read what it wrote; what
-//! somebody else wrote deleted all the same; each of the rights left out.
+//! somebody else wrote deleted all the same.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_core::{Guard, LossReason};
+use fencelock_core::LossReason;
 use fencelock_testkit::Redis;
 use std::{
     io::{BufRead, BufReader, Write},
@@ -13,20 +13,6 @@ use std::{
     thread,
     time::Instant,
 };
-
-async fn plain(url: &str) -> fencelock_core::Client {
-    client(&format!("{url}?{PLAIN}")).await
-}
-fn pttl(server: &Redis, key: &str) -> i64 {
-    server.ask(&["PTTL", key]).unwrap().trim_start_matches(':').parse().unwrap()
-}
-/// Has it renewed long before its time: one that is watched is, after its connections broke.
-async fn renew(server: &Redis, guard: &Guard) {
-    tokio::time::sleep(250 * MS).await;
-    let before = guard.valid_until();
-    server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
-    eventually("renewed", || async { guard.valid_until() > before }).await;
-}
 
 /// This server has no `DELEX`, no `DELIFEQ` and no `SET … IFEQ`: it is asked once for each, and then by scripts.
 #[test]

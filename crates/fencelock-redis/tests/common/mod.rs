@@ -5,7 +5,7 @@ pub mod failovers;
 #[path = "../../../fencelock-testkit/stories/common.rs"]
 mod stories;
 use fencelock_conformance::proxy::{Proxy, resp};
-use fencelock_core::Client;
+use fencelock_core::{Client, Guard};
 use fencelock_redis::{Config, RedisEngine, connect, raw::scripts};
 use fencelock_testkit::Redis;
 pub use fencelock_testkit::processes::full;
@@ -34,4 +34,21 @@ fn call(script: &str) -> String {
 pub fn in_time(took: Duration, what: &str) {
     let limit = if full() { 250 * MS } else { 5_000 * MS };
     assert!(took <= limit, "{what}: told after {took:?}");
+}
+/// A client of the layout `plain`.
+pub async fn plain(url: &str) -> Client {
+    client(&format!("{url}{}{PLAIN}", if url.contains('?') { '&' } else { '?' })).await
+}
+pub fn number(answer: &str) -> i64 {
+    answer.trim_start_matches(':').parse().unwrap_or_else(|_| panic!("{answer:?}"))
+}
+pub fn pttl(server: &Redis, key: &str) -> i64 {
+    number(&server.ask(&["PTTL", key]).unwrap())
+}
+/// Has it renewed long before its time: one that is watched is, after its connections broke.
+pub async fn renew(server: &Redis, guard: &Guard) {
+    tokio::time::sleep(250 * MS).await;
+    let before = guard.valid_until();
+    server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+    eventually("renewed", || async { guard.valid_until() > before }).await;
 }
