@@ -347,3 +347,26 @@ fn a_reader_beside_a_thousand_costs_about_what_one_beside_one_does() {
         );
     });
 }
+/// Whoever has a place in the queue listens already: a release passes those who do not (SAFETY H1). (Red: a place that is taken first.)
+#[test]
+fn who_has_a_place_in_the_queue_listens() {
+    let server = Redis::start();
+    let deaf = "return tonumber(redis.call('HGET',KEYS[1],'q') or 0)-#redis.call('PUBSUB','CHANNELS','fl:%*')";
+    runtime().block_on(async {
+        let holder = client(&server.url()).await;
+        let guard = holder.mutex("x").lock().await.unwrap();
+        let mut waits = tokio::task::JoinSet::new();
+        for n in 1..=20 {
+            waits.spawn(client(&server.url()).await.mutex("x").lock());
+            eventually("it waits", || async {
+                assert!(!server.ask(&["EVAL", deaf, "1", "fl:x"]).unwrap().starts_with(":1"), "{n}: in one step");
+                server.ask(&["HGET", "fl:x", "q"]).unwrap() == n.to_string()
+            })
+            .await;
+        }
+        guard.release().await.unwrap();
+        while let Some(next) = waits.join_next().await {
+            next.unwrap().unwrap().release().await.unwrap();
+        }
+    });
+}
