@@ -6,7 +6,7 @@ use std::{
     io::{Read, Write},
     net::{Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4, TcpListener, TcpStream},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     thread,
@@ -66,7 +66,9 @@ struct Shared {
     rule: Mutex<Arc<Rule>>,
     open: Mutex<Vec<Connection>>,
     seen: Mutex<BTreeMap<String, u64>>,
-    silent: AtomicBool,
+    silent: Mutex<bool>,
+    /// That it is no more.
+    goes_on: Condvar,
     delay: AtomicU64,
     ended: AtomicBool,
 }
@@ -101,8 +103,8 @@ impl Proxy {
         let (listener, address) = listener();
         let upstream = Mutex::new(upstream);
         let (rule, open, seen) = (Mutex::new(calm()), Mutex::default(), Mutex::default());
-        let (silent, delay, ended) = Default::default();
-        let shared = Arc::new(Shared { upstream, framing, greets, rule, open, seen, silent, delay, ended });
+        let (silent, goes_on, delay, ended) = Default::default();
+        let shared = Arc::new(Shared { upstream, framing, greets, rule, open, seen, silent, goes_on, delay, ended });
         let accepting = shared.clone();
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
@@ -136,7 +138,8 @@ impl Proxy {
     }
     /// Takes what is sent, on either side, and forwards nothing, until `false`: a half-open connection.
     pub fn silent(&self, silent: bool) {
-        self.shared.silent.store(silent, SeqCst);
+        *lock(&self.shared.silent) = silent;
+        self.shared.goes_on.notify_all();
     }
     /// Nothing arrives any more over the connections that are open now and over which this command went; they stay open.
     pub fn mute(&self, word: &str) {
@@ -160,7 +163,10 @@ impl Proxy {
 impl Drop for Proxy {
     fn drop(&mut self) {
         self.shared.ended.store(true, SeqCst);
+        // Before anybody goes on: what was kept back arrives nowhere.
         self.shared.cut();
+        drop(lock(&self.shared.silent));
+        self.shared.goes_on.notify_all();
         let _ = TcpStream::connect(self.address); // whoever accepts looks
     }
 }
@@ -253,7 +259,7 @@ impl Shared {
                     }
                     Trouble::Lose => break 'open,
                     Trouble::Stop(after) => {
-                        self.silent.store(true, SeqCst);
+                        *lock(&self.silent) = true;
                         let _ = server.write_all(&command[..after.min(command.len())]);
                         self.wait();
                         break 'open;
@@ -290,8 +296,9 @@ impl Shared {
         if !delay.is_zero() {
             thread::sleep(delay);
         }
-        while self.silent.load(SeqCst) && !self.ended.load(SeqCst) {
-            thread::sleep(Duration::from_millis(1));
+        let mut silent = lock(&self.silent);
+        while *silent && !self.ended.load(SeqCst) {
+            silent = self.goes_on.wait(silent).unwrap_or_else(PoisonError::into_inner);
         }
     }
     /// Over a connection of its own, which is closed when it was answered.

@@ -1,6 +1,7 @@
 //! What is the same on every database, for the tests that bring `Server`, `NAME`, `TRIED`, `GRANTED`, `left`, `claims`, `terminal`,
 //! `sleeps`, and how the table of the locks is locked.
 use super::*;
+use tokio::sync::Barrier;
 
 /// Somebody's own transaction keeps the row for three seconds: a try is answered in time, whoever waits gets it soon after, with all of
 /// its ttl (SAFETY E2, G1). (Red: `FOR UPDATE` that waits.)
@@ -139,9 +140,18 @@ async fn a_client_that_vanishes_while_it_waits() {
 }
 
 /// Stopped when so many bytes of its first command of this name have arrived: how long until the next one is in.
-async fn stopped(url: String, proxied: (fencelock_conformance::proxy::Proxy, String), what: Stop) -> Duration {
+async fn stopped(
+    url: String,
+    proxied: (fencelock_conformance::proxy::Proxy, String),
+    what: Stop,
+    connected: Arc<Barrier>,
+) -> Duration {
     let ((proxy, through), Stop { name, claim, other, command, bytes, ttl }) = (proxied, what);
+    let at = Instant::now();
     let (a, b) = (client(&through).await, client(&url).await);
+    // What 72 clients take of a small machine to connect is no part of it.
+    connected.wait().await;
+    let connected = at.elapsed();
     let met = Arc::<AtomicBool>::default();
     let (seen, call) = (met.clone(), format!("fencelock_{command}("));
     proxy.rule(move |message| {
@@ -164,6 +174,7 @@ async fn stopped(url: String, proxied: (fencelock_conformance::proxy::Proxy, Str
     let began = Instant::now();
     let guard = within("the next one", Any::lock(&b, &name, other, 30 * SEC)).await.unwrap();
     let took = began.elapsed();
+    if took > ttl + 100 * MS { eprintln!("XX {name} {took:?} {connected:?}"); }
     guard.release().await.unwrap();
     theirs.abort();
     took
@@ -182,13 +193,13 @@ struct Stop {
 async fn a_client_that_is_stopped_inside() {
     let (server, ttl, mut times) = (Server::start(), 1_500 * MS, Vec::new());
     for round in 0..tenth(10) {
-        let mut all = JoinSet::new();
+        let (mut all, connected) = (JoinSet::new(), Arc::new(Barrier::new(CLAIMS.len() * 9)));
         for (letter, claim, other) in CLAIMS {
             for command in ["acquire", "renew", "release"] {
                 for bytes in [0, 40, usize::MAX] {
                     let name = format!("{round} {letter} {command} {bytes}");
                     let what = Stop { name, claim, other, command, bytes, ttl };
-                    all.spawn(stopped(server.url(), proxied(&server), what));
+                    all.spawn(stopped(server.url(), proxied(&server), what, connected.clone()));
                 }
             }
         }
