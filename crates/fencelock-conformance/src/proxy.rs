@@ -165,8 +165,7 @@ impl Drop for Proxy {
         self.shared.ended.store(true, SeqCst);
         // Before anybody goes on: what was kept back arrives nowhere.
         self.shared.cut();
-        drop(lock(&self.shared.silent));
-        self.shared.goes_on.notify_all();
+        self.silent(false);
         let _ = TcpStream::connect(self.address); // whoever accepts looks
     }
 }
@@ -387,7 +386,7 @@ fn first_word(command: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: a length that is one too short; the rule asked after the command was sent.
+    //! Planted to see them go red: a length that is one too short; the rule asked after the command was sent; nobody told that it goes on.
     use super::*;
 
     #[test]
@@ -417,6 +416,29 @@ mod tests {
             assert_eq!(resp(&two[..cut]), None, "{cut}");
         }
         assert_eq!((first_word(two), first_word(&two[23..])), ("GET".to_owned(), "PING".to_owned()));
+    }
+    #[test]
+    fn what_is_kept_back_arrives_when_it_goes_on_and_not_after_the_end() {
+        let server = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::start(server.local_addr().unwrap(), bytes);
+        let mut client = TcpStream::connect(proxy.address()).unwrap();
+        let (mut end, _) = server.accept().unwrap();
+        let mut arrives = |within: u64| {
+            end.set_read_timeout(Some(Duration::from_millis(within))).unwrap();
+            end.read(&mut [0; 8]).is_ok_and(|n| n > 0)
+        };
+        for _ in 0..2 {
+            proxy.silent(true);
+            client.write_all(b"x").unwrap();
+            assert!(!arrives(50));
+            proxy.silent(false);
+            assert!(arrives(10_000));
+        }
+        proxy.silent(true);
+        client.write_all(b"y").unwrap();
+        assert!(!arrives(50));
+        drop(proxy);
+        assert!(!arrives(10_000), "it is cut");
     }
     #[test]
     fn each_trouble_is_what_it_says() {
