@@ -102,6 +102,7 @@ impl<W: Way> processes::Scene for Scene<W> {
 /// connection breaks is not begun anew (stuck).
 impl<W: Way> Cuts for Scene<W> {
     const CUT: &'static str = if W::LEASES { "connections" } else { "sessions that wait" };
+    const MAY_MEET_A_HOLDER: bool = !W::LEASES;
 
     fn cut(&self) -> usize {
         // Whoever loses the one that shows that he lives is passed, and comes in later.

@@ -116,6 +116,7 @@ impl<W: Way> processes::Scene for Scene<W> {
 /// connection breaks is not begun anew (both stuck).
 impl<W: Way> Cuts for Scene<W> {
     const CUT: &'static str = if W::SESSIONS { "sessions that wait" } else { "listeners" };
+    const MAY_MEET_A_HOLDER: bool = W::SESSIONS;
 
     fn cut(&self) -> usize {
         let listeners =

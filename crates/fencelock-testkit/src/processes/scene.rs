@@ -75,6 +75,9 @@ pub trait Cuts: Scene {
     /// What is cut, as figures name it.
     const CUT: &'static str;
 
+    /// Whether it may meet one who has just been granted the lock: he loses it, and the next one has it before he is told.
+    const MAY_MEET_A_HOLDER: bool = false;
+
     /// A store of its own; its workers are where they can be cut off.
     fn to_be_cut() -> Self {
         Self::new()

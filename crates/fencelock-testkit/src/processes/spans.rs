@@ -18,8 +18,14 @@ pub struct Span {
     /// Of one who is alone; else 0.
     pub token: u64,
 }
+/// A hold that was lost, as the role `spans` writes it: of what came beside it nothing can be said.
+pub(super) const LOST: &str = "lost\n";
 /// What the role `spans` wrote.
+///
+/// # Panics
+/// A hold was lost.
 pub fn parse(log: &str) -> Vec<Span> {
+    assert!(!log.contains(LOST), "a hold was lost");
     let line = |line: &str| {
         let n: Vec<u64> = line.split(' ').map(|n| n.parse().unwrap()).collect();
         Span { start: n[0], end: n[1], alone: n[2] == 1, take: n[3], waited: n[4], token: n[5] }

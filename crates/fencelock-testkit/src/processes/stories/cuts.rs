@@ -2,7 +2,7 @@
 //! Planted to see them go red: a stream of watches that ends, and nobody is told (etcd); what was watched, not watched again over the next
 //! connection (ZooKeeper); a subscription that is not made anew, a hand-over to who does not hear of it (Redis): all stuck.
 use crate::processes::Cuts;
-use crate::processes::{Span, Worker, bar, eventually, full, judge, now, parse, tokens_rise};
+use crate::processes::{Span, Worker, bar, eventually, full, judge, now, parse, spans::LOST, tokens_rise};
 use std::{fs, time::Duration};
 
 /// So many clients in each of 4 processes want one lock all the time, until there were so many hand-overs. A wait beyond the holds ahead
@@ -31,9 +31,11 @@ pub fn wake_ups<S: Cuts>(each: usize, enough: u64, seconds: u64) {
     });
     (0..4).for_each(|n| fs::write(format!("{}.stop", log(n)), "").unwrap());
     assert!(workers.into_iter().all(Worker::wait));
-    let logs = (0..4).map(|n| fs::read_to_string(log(n)).unwrap());
-    let spans: Vec<Span> = logs.flat_map(|log| parse(&log)).collect();
-    assert_eq!(count(), spans.len() as u64);
+    let logs: String = (0..4).map(|n| fs::read_to_string(log(n)).unwrap()).collect();
+    let lost = logs.matches(LOST).count();
+    assert!(50 * lost <= if S::MAY_MEET_A_HOLDER { cuts } else { 0 }, "{lost} holds were lost");
+    let spans = parse(&logs.replace(LOST, ""));
+    assert!(count().abs_diff(spans.len() as u64) <= lost as u64, "{} in {} holds, {lost} lost", count(), spans.len());
     judge(&spans);
     tokens_rise(&spans);
     assert!(cuts >= 8 * each, "the run must bite: {cuts} {} cut", S::CUT);
