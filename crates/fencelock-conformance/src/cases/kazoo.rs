@@ -226,7 +226,9 @@ async fn inconsistent_max_leases(cx: Context) {
         let status = client.inspect(&name).await.unwrap();
         assert_eq!((status.capacity, status.taken(), status.waiters.len()), (Some(2), 1, 0));
     }
-    b.semaphore(&name, 2).try_acquire(1).await.unwrap().expect("there are two").release().await.unwrap();
+    // Not at once: a database's row may be kept by what is undone of those before.
+    let beside = b.semaphore(&name, 2).try_acquire_for(1, STUCK).await.unwrap();
+    beside.expect("there are two").release().await.unwrap();
     held.check().unwrap();
     held.release().await.unwrap();
 }
