@@ -19,6 +19,13 @@ pub fn open_window(time: &ServerTime, request: &Request, sent_at: Moment) -> Opt
     let (not_after, more) = time.end(sent_at, WINDOW)?;
     request.open(sent_at, WINDOW + WINDOW / 50 + more).map(|ends| (not_after, ends))
 }
+/// The end of a waiter's look, by the server's clock: what it is granted later nobody may be there to have (SAFETY A2). Where nothing is
+/// known of that clock it is past, and its answer tells.
+///
+/// *Invariant:* whoever goes takes back his place, which a look needs, so nobody waits for its end.
+pub fn end_of_look(time: &ServerTime, sent_at: Moment) -> i64 {
+    time.end(sent_at, WINDOW).map_or(0, |(end, _)| end)
+}
 /// What was granted by a command that was sent then, and when the server says that it was.
 pub fn granted(request: &Request, token: Token, sent_at: Moment, now: i64) -> Grant {
     let (name, hold, claim, ttl) = (request.name().clone(), request.hold(), request.claim(), request.ttl());

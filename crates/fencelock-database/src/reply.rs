@@ -29,6 +29,8 @@ pub enum Reply {
     OtherSize(u32),
     /// The command came after its end and did nothing (SAFETY A2).
     Past,
+    /// It did nothing, since nothing shows at the server that its client is there.
+    Unheard,
     /// Somebody's transaction keeps the row now (SAFETY E2).
     Locked,
     /// There is no such hold, nor a place in the queue.
@@ -95,6 +97,7 @@ pub trait Fields {
             "busy" => Reply::Busy(self.busy()),
             "size" => Reply::OtherSize(self.small("size")?),
             "past" => Reply::Past,
+            "unheard" => Reply::Unheard,
             "locked" => Reply::Locked,
             "gone" => Reply::Gone { holder: self.holder().map(Box::new) },
             "never" => Reply::Never,

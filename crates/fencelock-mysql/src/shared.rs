@@ -9,7 +9,7 @@ use crate::{
     },
 };
 use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
-use fencelock_database::{Haunted, LEAVE, PATIENCE, micros};
+use fencelock_database::{Haunted, LEAVE, PATIENCE, end_of_look, micros};
 use std::{
     collections::{HashMap, HashSet},
     sync::{
@@ -202,15 +202,16 @@ impl Shared {
     /// A queued attempt's look. `told`: its turn was seen just now.
     pub(crate) async fn refresh(&self, request: &Request, told: bool) -> Result<(Reply, Moment), Fault> {
         let conn = self.link.here().await?;
+        let sent_at = BootClock.now();
         let call = Call::new("refresh").text(&self.space).text(request.name().as_str());
         let call = call
             .id(request.hold())
             .number(micros(request.ttl()))
+            .number(end_of_look(&self.link.time, sent_at))
             .id(self.client)
             .or_null(self.pulse())
             .flag(told)
             .end();
-        let sent_at = BootClock.now();
         Ok((self.link.run(&conn, Lane::Calls, PATIENCE, &call).await?, sent_at))
     }
     /// A queued attempt's look that goes on at the server, for so long, with no less and no more than that in between. `None`: there is

@@ -118,6 +118,15 @@ pub(crate) async fn wait(
                 next = after_locked(locked);
                 locked += 1;
             }
+            // It was on its way for too long, or the server's clock was set; or our pulse cannot be felt, as it is when its session was ended.
+            Ok((late @ (Reply::Past | Reply::Unheard), _)) => {
+                if matches!(late, Reply::Unheard) {
+                    shared.doubt_pulse();
+                }
+                may_watch = false;
+                next = pause + Duration::from_millis(fastrand::u64(0..10));
+                pause = (pause * 2).min(Duration::from_millis(250));
+            }
             Ok((Reply::Gone { .. }, _)) => break Turned::Displaced,
             Ok(_) => break Turned::Failed(Fault::Answer),
             Err(fault) if shared.link.tell("lock", &fault).is_temporary() => {

@@ -9,6 +9,7 @@ mod stories;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::Claim;
+use fencelock_database::letter;
 use fencelock_testkit::{
     MariaDb as Server,
     processes::{bar, percentile, tenth},
@@ -31,11 +32,15 @@ const LOCK_TABLE: &str = "LOCK TABLES fencelock_lock WRITE";
 const UNLOCK_TABLE: &str = "UNLOCK TABLES";
 /// How many wait for a lock of the server's.
 const BLOCKED: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
+const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+/// How many clients have a pulse, and that they are no more.
+const HEARD: &str = "SELECT COUNT(*) FROM fencelock_client WHERE pulse > 0";
+const FORGET: &str = "DELETE FROM fencelock_client";
 
 /// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.
 fn left(session: &mut Session, name: &str) -> f64 {
     let ask = format!(
-        "SELECT (MAX(ends) - TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) / 1e6 FROM (SELECT ends FROM \
+        "SELECT (MAX(ends) - {NOW}) / 1e6 FROM (SELECT ends FROM \
          fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL UNION ALL SELECT ends FROM fencelock_holder WHERE \
          name = '{name}') AS them"
     );
@@ -43,11 +48,24 @@ fn left(session: &mut Session, name: &str) -> f64 {
 }
 /// A try of a lock for so many µs, which may be granted within so many.
 fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
-    let (kind, take, size) = (claim.kind(), claim.take(), claim.capacity().unwrap_or(0));
+    let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));
     format!(
-        "CALL fencelock_acquire('', '{name}', RANDOM_BYTES(16), '{kind}', '{name}', {take}, {size}, {ttl}, \
-         TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) + {end}, 0, FALSE, RANDOM_BYTES(16), NULL, 'h 1 ')"
+        "CALL fencelock_acquire('', '{name}', RANDOM_BYTES(16), '{kind}', '{}', {take}, {size}, {ttl}, \
+         {NOW} + {end}, 0, FALSE, RANDOM_BYTES(16), NULL, 'h 1 ')",
+        letter(claim)
     )
+}
+/// Somebody waits for it; his look, which may be granted within so many µs.
+fn waits(name: &str, claim: Claim, hold: &str) -> String {
+    let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));
+    format!(
+        "CALL fencelock_acquire('', '{name}', X'{hold}', '{kind}', '{}', {take}, {size}, 20000000, {NOW} + 20000000, 0, TRUE, \
+         RANDOM_BYTES(16), NULL, 'h 1 ')",
+        letter(claim)
+    )
+}
+fn looks(name: &str, hold: &str, end: u32) -> String {
+    format!("CALL fencelock_refresh('', '{name}', X'{hold}', 20000000, {NOW} + {end}, RANDOM_BYTES(16), NULL, FALSE)")
 }
 fn terminal(server: &Server, sql: &str) -> Command {
     server.client(sql)

@@ -6,7 +6,7 @@ use crate::{
     wire::reply::{Reply, status},
 };
 use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
-use fencelock_database::{Haunted, LEAVE, PATIENCE, micros};
+use fencelock_database::{Haunted, LEAVE, PATIENCE, end_of_look, micros};
 use std::{
     collections::{HashMap, HashSet},
     sync::{
@@ -209,9 +209,10 @@ impl Shared {
     pub(crate) async fn refresh(&self, request: &Request, locked: u32) -> Result<(Reply, Moment), Fault> {
         let stubborn = if locked > STUBBORN { None } else { self.stubborn.try_acquire().ok() };
         let conn = self.link.here().await?;
-        let call = self.link.call("refresh").text(&self.space).text(request.name().as_str());
-        let call = call.id(request.hold()).number(micros(request.ttl())).flag(stubborn.is_none()).end();
         let sent_at = BootClock.now();
+        let call = self.link.call("refresh").text(&self.space).text(request.name().as_str());
+        let call = call.id(request.hold()).number(micros(request.ttl())).number(end_of_look(&self.link.time, sent_at));
+        let call = call.or_null(self.ears()).flag(stubborn.is_none()).end();
         Ok((self.link.run(&conn, PATIENCE, &call).await?, sent_at))
     }
     /// Ends a hold.

@@ -90,6 +90,11 @@ pub(crate) async fn wait(
                 next = after_locked(locked);
                 locked += 1;
             }
+            // It was on its way for too long, or the server's clock was set; or who listens for us was ended, which is known soon.
+            Ok((Reply::Past | Reply::Unheard, _)) => {
+                next = pause + Duration::from_millis(fastrand::u64(0..10));
+                pause = (pause * 2).min(Duration::from_millis(250));
+            }
             Ok((Reply::Gone { .. }, _)) => break Turned::Displaced,
             Ok(_) => break Turned::Failed(Fault::Answer),
             Err(fault) if shared.link.tell("lock", &fault).is_temporary() => {

@@ -9,6 +9,7 @@ mod stories;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::Claim;
+use fencelock_database::letter;
 use fencelock_testkit::{
     Postgres as Server,
     processes::{bar, percentile, tenth},
@@ -31,6 +32,10 @@ const LOCK_TABLE: &str = "BEGIN; LOCK TABLE fencelock_lock IN ACCESS EXCLUSIVE M
 const UNLOCK_TABLE: &str = "COMMIT";
 /// How many wait for a lock of the server's.
 const BLOCKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+/// How many clients have said which process of the server listens for them, and that they are no more.
+const HEARD: &str = "SELECT count(*) FROM fencelock_client c JOIN pg_stat_activity a ON a.pid = c.pid \
+                     WHERE a.query LIKE '%pg_listening_channels%'";
+const FORGET: &str = "DELETE FROM fencelock_client";
 
 /// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.
 fn left(psql: &mut Session, name: &str) -> f64 {
@@ -42,10 +47,25 @@ fn left(psql: &mut Session, name: &str) -> f64 {
 }
 /// A try of a lock for so many µs, which may be granted within so many.
 fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
-    let (kind, take, size) = (claim.kind(), claim.take(), claim.capacity().unwrap_or(0));
+    let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));
     format!(
-        "SELECT code FROM fencelock_acquire('', '{name}', gen_random_uuid(), '{kind}', '{name}', {take}, {size}, {ttl}, \
-         fencelock_us(clock_timestamp()) + {end}, 0, false, gen_random_uuid(), NULL, 'h 1 ')"
+        "SELECT code FROM fencelock_acquire('', '{name}', gen_random_uuid(), '{kind}', '{}', {take}, {size}, {ttl}, \
+         fencelock_us(clock_timestamp()) + {end}, 0, false, gen_random_uuid(), NULL, 'h 1 ')",
+        letter(claim)
+    )
+}
+/// Somebody waits for it; his look, which may be granted within so many µs.
+fn waits(name: &str, claim: Claim, hold: &str) -> String {
+    let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));
+    format!(
+        "SELECT code FROM fencelock_acquire('', '{name}', '{hold}', '{kind}', '{}', {take}, {size}, 20000000, \
+         fencelock_us(clock_timestamp()) + 20000000, 0, true, gen_random_uuid(), NULL, 'h 1 ')",
+        letter(claim)
+    )
+}
+fn looks(name: &str, hold: &str, end: u32) -> String {
+    format!(
+        "SELECT code FROM fencelock_refresh('', '{name}', '{hold}', 20000000, fencelock_us(clock_timestamp()) + {end}, NULL)"
     )
 }
 fn terminal(server: &Server, sql: &str) -> Command {

@@ -1,5 +1,5 @@
-//! What is the same on every database, for the tests that bring `Server`, `NAME`, `TRIED`, `GRANTED`, `left`, `claims`, `terminal`,
-//! `sleeps`, and how the table of the locks is locked.
+//! What is the same on every database, for the tests that bring `Server`, `NAME`, `TRIED`, `GRANTED`, `HEARD`, `left`, `claims`, `waits`,
+//! `looks`, `terminal`, `sleeps`, and how the table of the locks is locked.
 use super::*;
 use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
@@ -68,20 +68,97 @@ async fn a_statement_that_waited() {
         for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
             // Of somebody who died: it ends meanwhile.
             assert!(server.ask(&claims(name, claim, 600_000, 20_000_000)).starts_with("done"));
-            session.ask(LOCK_TABLE);
-            let mut statement = terminal(&server, &claims(name, claim, 20_000_000, end));
-            let statement = statement.stdout(Stdio::piped()).spawn().unwrap();
-            eventually("it waits", || std::future::ready(server.ask(BLOCKED) == "1")).await;
-            // Until its end, and its predecessor's, by the server's clock.
-            server.ask(&sleeps(1.0));
-            session.ask(UNLOCK_TABLE);
-            let said = block_in_place(|| statement.wait_with_output()).unwrap();
-            let said = String::from_utf8_lossy(&said.stdout);
+            let said = that_waited(&server, &mut session, &claims(name, claim, 20_000_000, end)).await;
             assert!(said.starts_with(answer), "{name}: {said}");
             let left = left(&mut session, name);
             assert!(if answer == "done" { left > 15.0 } else { left <= 0.0 }, "{name} {answer}: {left} s are left");
         }
     }
+}
+/// A statement that waits for the table for a second; what it says then.
+async fn that_waited(server: &Server, session: &mut Session, statement: &str) -> String {
+    session.ask(LOCK_TABLE);
+    let statement = terminal(server, statement).stdout(Stdio::piped()).spawn().unwrap();
+    eventually("it waits", || std::future::ready(server.ask(BLOCKED) == "1")).await;
+    // Until its end, and its predecessor's, by the server's clock.
+    server.ask(&sleeps(1.0));
+    session.ask(UNLOCK_TABLE);
+    let said = block_in_place(|| statement.wait_with_output()).unwrap();
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+/// The same of a waiter's look, whose lock becomes free meanwhile. (Red: a look without an end.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_that_waited() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    let mut session = Session::new(&server);
+    for (n, (letter, claim, other)) in (1..).zip(CLAIMS) {
+        for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
+            let (name, hold) = (format!("{letter} {answer}"), format!("{n:032x}"));
+            Any::lock(&a, &name, claim, SEC).await.unwrap().release().await.unwrap();
+            assert!(server.ask(&claims(&name, other, 600_000, 20_000_000)).starts_with("done"));
+            let said = server.ask(&waits(&name, claim, &hold));
+            assert!(said.starts_with("queued"), "{name}: {said}");
+            let said = that_waited(&server, &mut session, &looks(&name, &hold, end)).await;
+            assert!(said.starts_with(answer), "{name}: {said}");
+            let left = left(&mut session, &name);
+            assert!(if answer == "done" { left > 15.0 } else { left <= 0.0 }, "{name}: {left} s are left");
+        }
+    }
+}
+/// A client is killed when its turn has come and its look is on its way: it takes nothing. (Red: a look that does not ask whether its client
+/// is there.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_look_of_one_who_is_gone() {
+    let server = Server::start();
+    let (b, mut times) = (client(&server.url()).await, Vec::new());
+    for round in 0..tenth(20) {
+        for (letter, claim, other) in CLAIMS {
+            let name: Arc<str> = format!("{round} {letter}").into();
+            let held = Any::lock(&b, &name, other, 60 * SEC).await.unwrap();
+            let (proxy, url) = proxied(&server);
+            let a = client(&url).await;
+            let wait = tokio::spawn({
+                let (a, name) = (a.clone(), name.clone());
+                async move { Any::lock(&a, &name, claim, 60 * SEC).await }
+            });
+            queued(&b, &name, 1).await;
+            eventually("it is known who listens", || std::future::ready(server.ask(HEARD) != "0")).await;
+            let met = Arc::<AtomicBool>::default();
+            let seen = met.clone();
+            proxy.rule(move |message| {
+                let is_it = message.windows(18).any(|part| part == b"fencelock_refresh(");
+                match seen.load(SeqCst) {
+                    true => Trouble::Lose,
+                    false if !is_it => Trouble::None,
+                    false => {
+                        seen.store(true, SeqCst);
+                        Trouble::Late(300 * MS)
+                    }
+                }
+            });
+            held.release().await.unwrap();
+            eventually("it looks", || std::future::ready(met.load(SeqCst))).await;
+            proxy.cut();
+            tokio::time::sleep(500 * MS).await;
+            let free = Instant::now();
+            let guard = within("it is free", Any::lock(&b, &name, other, 5 * SEC)).await.unwrap();
+            times.push(free.elapsed());
+            guard.release().await.unwrap();
+            wait.abort();
+            // Nothing that it says here arrives.
+            drop((a, proxy));
+            eventually("it is forgotten", || {
+                server.ask(FORGET);
+                std::future::ready(server.ask(HEARD) == "0")
+            })
+            .await;
+        }
+    }
+    let (of, worst) = (times.len(), percentile(&mut times, 1.0));
+    assert!(worst < 4 * SEC, "somebody who is gone has it: {worst:?}");
+    let what = format!("{NAME}: a client is killed while its look is on its way: the next is in, slowest");
+    bar(&what, format!("{worst:?} of {of}"), &format!("<= {GRANTED:?}"), worst <= GRANTED);
 }
 /// The n-th one; how long until the next one is in after what it waited for goes.
 async fn vanishes(n: usize) -> Duration {

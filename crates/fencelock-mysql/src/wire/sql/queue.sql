@@ -217,7 +217,10 @@ END
 //
 -- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and while it has to wait it locks nothing and writes nothing but
 -- that its client lives. `told`: a watch has just seen that it has come.
-CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_told BOOLEAN)
+--
+-- *Invariant:* what it takes it takes for one who lives: it has an end, after which it does nothing, and grants nothing to a client whose
+-- pulse cannot be felt. Whoever is killed after he has sent it would have the lock for a whole lease.
+CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_told BOOLEAN)
 SQL SECURITY INVOKER
 looking: BEGIN
   DECLARE l_found, v_fits, v_skewed BOOLEAN DEFAULT FALSE;
@@ -257,6 +260,11 @@ looking: BEGIN
     CALL fencelock_missed('gone', p_space, p_name, t);
     LEAVE looking;
   END IF;
+  IF t > p_not_after THEN
+    COMMIT;
+    SELECT 'past' AS code, t AS now;
+    LEAVE looking;
+  END IF;
   CALL fencelock_settle(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends);
   CALL fencelock_find(p_space, p_name, t, l_kind, l_fence, l_hold, l_ends, p_hold, p_ttl, v_number);
   IF v_number IS NOT NULL THEN
@@ -278,6 +286,11 @@ looking: BEGIN
     COMMIT;
     CALL fencelock_goes_on(p_client, p_pulse, t);
     CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
+    LEAVE looking;
+  END IF;
+  IF p_pulse > 0 AND NOT (IS_USED_LOCK(CONCAT('fencelock.', HEX(p_client))) <=> p_pulse) THEN
+    COMMIT;
+    SELECT 'unheard' AS code, t AS now;
     LEAVE looking;
   END IF;
   DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name AND ticket = w_ticket;

@@ -19,9 +19,15 @@ AS $$ SELECT until > t AND until < t + interval '10 seconds' $$;
 
 -- And where the server's process for its ears is known, it is there: a client that is killed is dead at once. (Behind a pooler that
 -- process is another one's too, and lives on.)
+CREATE FUNCTION {s}.fencelock_is_there(pid integer) RETURNS boolean LANGUAGE plpgsql AS $f$
+BEGIN
+  RETURN pid IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(pid));
+END
+$f$;
+
 CREATE FUNCTION {s}.fencelock_alive(until timestamptz, pid integer, t timestamptz) RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
-  RETURN {s}.fencelock_hears(until, t) AND (pid IS NULL OR EXISTS (SELECT FROM pg_stat_get_activity(pid)));
+  RETURN {s}.fencelock_hears(until, t) AND {s}.fencelock_is_there(pid);
 END
 $f$;
 

@@ -117,7 +117,11 @@ END
 $f$;
 
 -- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait.
-CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint, p_once boolean DEFAULT false) RETURNS {s}.fencelock_reply
+--
+-- *Invariant:* what it takes it takes for one who lives: it has an end, after which it does nothing, and grants nothing to a client whose
+-- listener (`p_pid`) is gone. Whoever is killed after he has sent it would have the lock for a whole lease.
+CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint, p_not_after bigint, p_pid integer, p_once boolean DEFAULT false)
+RETURNS {s}.fencelock_reply
 LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
@@ -142,6 +146,11 @@ BEGIN
     r.now := {s}.fencelock_us(t);
     RETURN r;
   END IF;
+  r.now := {s}.fencelock_us(t);
+  IF r.now > p_not_after THEN
+    r.code := 'past';
+    RETURN r;
+  END IF;
   l := {s}.fencelock_settle(l, t);
   r := {s}.fencelock_find(l, t, p_hold, p_ttl);
   IF r.code IS NOT NULL THEN
@@ -154,6 +163,11 @@ BEGIN
   END IF;
   IF NOT {s}.fencelock_fits(l, t, true, p_hold, w.claim, w.take) THEN
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
+  END IF;
+  IF NOT {s}.fencelock_is_there(p_pid) THEN
+    r.code := 'unheard';
+    r.now := {s}.fencelock_us(t);
+    RETURN r;
   END IF;
   DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket = w.ticket;
   RETURN {s}.fencelock_give(l, t, p_hold, l.kind, w.claim, w.take, coalesce(l.size, 0), w.ttl, w.floor, w.who);
