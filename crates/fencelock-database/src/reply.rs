@@ -93,6 +93,7 @@ pub trait Fields {
     fn reply(&self) -> Option<Reply> {
         Some(match self.text("code")? {
             "done" => Reply::Done { number: self.number("number").unwrap_or(0), now: self.number("now").unwrap_or(0) },
+            "turn" => Reply::Turn,
             "queued" => Reply::Queued { busy: self.busy(), rest: self.time("rest") },
             "busy" => Reply::Busy(self.busy()),
             "size" => Reply::OtherSize(self.small("size")?),

@@ -199,8 +199,14 @@ impl Shared {
         let call = Call::new("beat").id(self.client).number(0).expression(schema::NOW).end();
         self.link.again(&call).await.map(drop)
     }
-    /// A queued attempt's look. `told`: its turn was seen just now.
+    /// A queued attempt's look. `told`: its turn was seen just now; who looks by himself is told so, and asks for it.
     pub(crate) async fn refresh(&self, request: &Request, told: bool) -> Result<(Reply, Moment), Fault> {
+        match self.look(request, told).await? {
+            (Reply::Turn, _) => self.look(request, true).await,
+            seen => Ok(seen),
+        }
+    }
+    async fn look(&self, request: &Request, told: bool) -> Result<(Reply, Moment), Fault> {
         let conn = self.link.here().await?;
         let sent_at = BootClock.now();
         let call = Call::new("refresh").text(&self.space).text(request.name().as_str());

@@ -64,8 +64,8 @@ fn waits(name: &str, claim: Claim, hold: &str) -> String {
         letter(claim)
     )
 }
-fn looks(name: &str, hold: &str, end: u32) -> String {
-    format!("CALL fencelock_refresh('', '{name}', X'{hold}', 20000000, {NOW} + {end}, RANDOM_BYTES(16), NULL, FALSE)")
+fn looks(name: &str, hold: &str, end: u32, told: bool) -> String {
+    format!("CALL fencelock_refresh('', '{name}', X'{hold}', 20000000, {NOW} + {end}, RANDOM_BYTES(16), NULL, {told})")
 }
 fn terminal(server: &Server, sql: &str) -> Command {
     server.client(sql)

@@ -206,7 +206,7 @@ async fn a_server_that_stood_still_keeps_their_places() {
         "DELIMITER //\nCREATE PROCEDURE looks() BEGIN DECLARE h, c BINARY(16); \
            SELECT hold, client INTO h, c FROM fencelock_waiter ORDER BY ticket DESC LIMIT 1; \
            UPDATE fencelock_client SET ends = ends - 7000000; UPDATE fencelock_lock SET hold = NULL; \
-           CALL fencelock_refresh('', 'x', h, 60000000, 9000000000000000000, c, NULL, FALSE); SELECT COUNT(*) FROM fencelock_waiter; END//",
+           CALL fencelock_refresh('', 'x', h, 60000000, 9000000000000000000, c, NULL, TRUE); SELECT COUNT(*) FROM fencelock_waiter; END//",
     );
     for _ in 0..10 {
         let held = clients[0].mutex("x").ttl(60 * SEC).lock().await.unwrap();

@@ -87,7 +87,7 @@ impl Raw {
             }
             told = false;
             let call = self.shared.link.call("refresh").text(&self.shared.space).text(name);
-            let call = call.id(hold).number(micros(TTL)).number(i64::MAX / 2).number(ears.pid).end();
+            let call = call.id(hold).number(micros(TTL)).number(i64::MAX / 2).number(ears.pid).flag(true).end();
             match self.shared.link.run(&self.conn, PATIENCE, &call).await.map_err(fails)? {
                 Reply::Done { number, .. } => return Ok(RawHold { name: name.to_owned(), hold, token: number }),
                 Reply::Queued { .. } => drop(self.shared.beat(PATIENCE).await.map_err(fails)?),

@@ -205,14 +205,20 @@ impl Shared {
     pub(crate) async fn may_look(&self) -> Option<SemaphorePermit<'_>> {
         self.looks.acquire().await.ok()
     }
-    /// A queued attempt's look.
-    pub(crate) async fn refresh(&self, request: &Request, locked: u32) -> Result<(Reply, Moment), Fault> {
+    /// A queued attempt's look. `told`: word has come that its turn has; who looks by himself is told so, and asks for it.
+    pub(crate) async fn refresh(&self, request: &Request, told: bool, locked: u32) -> Result<(Reply, Moment), Fault> {
+        match self.look(request, told, locked).await? {
+            (Reply::Turn, _) => self.look(request, true, locked).await,
+            seen => Ok(seen),
+        }
+    }
+    async fn look(&self, request: &Request, told: bool, locked: u32) -> Result<(Reply, Moment), Fault> {
         let stubborn = if locked > STUBBORN { None } else { self.stubborn.try_acquire().ok() };
         let conn = self.link.here().await?;
         let sent_at = BootClock.now();
         let call = self.link.call("refresh").text(&self.space).text(request.name().as_str());
         let call = call.id(request.hold()).number(micros(request.ttl())).number(end_of_look(&self.link.time, sent_at));
-        let call = call.or_null(self.ears()).flag(stubborn.is_none()).end();
+        let call = call.or_null(self.ears()).flag(told).flag(stubborn.is_none()).end();
         Ok((self.link.run(&conn, PATIENCE, &call).await?, sent_at))
     }
     /// Ends a hold.

@@ -43,16 +43,16 @@ pub(crate) async fn wait(
     };
     let mut next = nap(busy.ahead, rest);
     let end = loop {
-        tokio::select! {
+        let told = tokio::select! {
             biased;
             () = request.stopped() => {
                 shared.stops(request.hold());
                 break Turned::Stopped(busy);
             }
             () = reply.closed() => return,
-            () = expected.wake.notified() => {}
-            () = sleep(next) => {}
-        }
+            () = expected.wake.notified() => true,
+            () = sleep(next) => false,
+        };
         let look = tokio::select! {
             biased;
             () = request.stopped() => {
@@ -63,7 +63,7 @@ pub(crate) async fn wait(
         };
         let answer = tokio::select! {
             biased;
-            answer = shared.refresh(&request, locked) => answer,
+            answer = shared.refresh(&request, told, locked) => answer,
             // Whoever stops takes back what it may have been granted.
             () = request.stopped() => break Turned::Stopped(busy),
         };

@@ -63,9 +63,9 @@ fn waits(name: &str, claim: Claim, hold: &str) -> String {
         letter(claim)
     )
 }
-fn looks(name: &str, hold: &str, end: u32) -> String {
+fn looks(name: &str, hold: &str, end: u32, told: bool) -> String {
     format!(
-        "SELECT code FROM fencelock_refresh('', '{name}', '{hold}', 20000000, fencelock_us(clock_timestamp()) + {end}, NULL)"
+        "SELECT code FROM fencelock_refresh('', '{name}', '{hold}', 20000000, fencelock_us(clock_timestamp()) + {end}, NULL, {told})"
     )
 }
 fn terminal(server: &Server, sql: &str) -> Command {

@@ -338,7 +338,7 @@ async fn a_server_that_stood_still_keeps_their_places() {
     let first = "UPDATE fencelock_client SET until = clock_timestamp() - interval '4 seconds'; \
                  UPDATE fencelock_lock SET hold = NULL; \
                  SELECT (fencelock_refresh('', 'x', (SELECT hold FROM fencelock_waiter ORDER BY ticket DESC LIMIT 1), 60000000, \
-                 9000000000000000000, NULL)).code; \
+                 9000000000000000000, NULL, true)).code; \
                  SELECT count(*) FROM fencelock_waiter";
     assert_eq!(server.ask(first), "done\n3", "they keep their places");
     for wait in waits {

@@ -86,7 +86,8 @@ async fn that_waited(server: &Server, session: &mut Session, statement: &str) ->
     let said = block_in_place(|| statement.wait_with_output()).unwrap();
     String::from_utf8_lossy(&said.stdout).into_owned()
 }
-/// The same of a waiter's look, whose lock becomes free meanwhile. (Red: a look without an end.)
+/// The same of a waiter's look, whose lock becomes free meanwhile; and a look of one who was not told takes nothing. (Red: a look without an
+/// end; one that takes what is free.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_look_that_waited() {
     let server = Server::start();
@@ -99,11 +100,16 @@ async fn a_look_that_waited() {
             assert!(server.ask(&claims(&name, other, 600_000, 20_000_000)).starts_with("done"));
             let said = server.ask(&waits(&name, claim, &hold));
             assert!(said.starts_with("queued"), "{name}: {said}");
-            let said = that_waited(&server, &mut session, &looks(&name, &hold, end)).await;
+            let said = that_waited(&server, &mut session, &looks(&name, &hold, end, true)).await;
             assert!(said.starts_with(answer), "{name}: {said}");
             let left = left(&mut session, &name);
             assert!(if answer == "done" { left > 15.0 } else { left <= 0.0 }, "{name}: {left} s are left");
         }
+        // It is free, and nobody told him.
+        let name = format!("{letter} past");
+        let said = server.ask(&looks(&name, &format!("{n:032x}"), 20_000_000, false));
+        assert!(said.starts_with("turn"), "{name}: {said}");
+        assert!(self::left(&mut session, &name) <= 0.0, "{name} was taken");
     }
 }
 /// A client is killed when its turn has come and its look is on its way: it takes nothing. (Red: a look that does not ask whether its client

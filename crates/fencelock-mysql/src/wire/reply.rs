@@ -8,7 +8,6 @@ use std::{borrow::Cow, str::from_utf8, sync::Arc};
 pub(crate) fn reply(row: &Row) -> Option<Reply> {
     let row = Named(row);
     Some(match row.text("code")? {
-        "turn" => Reply::Turn,
         "kind" if row.text("kind")? == SESSION => Reply::Layout(SESSION.to_owned()),
         "kind" => Reply::OtherKind(row.text("kind")?.parse().ok()?),
         "reserved" => Reply::Reserved { rest: row.time("number")? },

@@ -216,10 +216,11 @@ watching: BEGIN
 END
 //
 -- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and while it has to wait it locks nothing and writes nothing but
--- that its client lives. `told`: a watch has just seen that it has come.
+-- that its client lives. Who was not told (`told`) that it has come is only told so.
 --
--- *Invariant:* what it takes it takes for one who lives: it has an end, after which it does nothing, and grants nothing to a client whose
--- pulse cannot be felt. Whoever is killed after he has sent it would have the lock for a whole lease.
+-- *Invariant:* what it takes it takes for one who lives, and goes on: whoever is killed or stopped after he has sent it would have the lock
+-- for a whole lease. So those who look now and then take nothing; and who was told has an end, after which his look does nothing, and is
+-- granted nothing if his client's pulse is not felt.
 CREATE PROCEDURE fencelock_refresh(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_told BOOLEAN)
 SQL SECURITY INVOKER
 looking: BEGIN
@@ -251,6 +252,8 @@ looking: BEGIN
         LEAVE looking;
       END IF;
     END IF;
+    SELECT 'turn' AS code, t AS now;
+    LEAVE looking;
   END IF;
   CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN

@@ -116,11 +116,13 @@ BEGIN
 END
 $f$;
 
--- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait.
+-- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait. Who was not told that
+-- his turn has come is only told so.
 --
--- *Invariant:* what it takes it takes for one who lives: it has an end, after which it does nothing, and grants nothing to a client whose
--- listener (`p_pid`) is gone. Whoever is killed after he has sent it would have the lock for a whole lease.
-CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint, p_not_after bigint, p_pid integer, p_once boolean DEFAULT false)
+-- *Invariant:* what it takes it takes for one who lives, and goes on: whoever is killed or stopped after he has sent it would have the lock
+-- for a whole lease. So those who look now and then take nothing; and who was told has an end, after which his look does nothing, and is
+-- granted nothing if who listens for him (`p_pid`) is gone.
+CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint, p_not_after bigint, p_pid integer, p_told boolean, p_once boolean DEFAULT false)
 RETURNS {s}.fencelock_reply
 LANGUAGE plpgsql AS $f$
 DECLARE
@@ -137,6 +139,11 @@ BEGIN
     AND NOT {s}.fencelock_fits(l, t, false, p_hold, w.claim, w.take)
   THEN
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
+  END IF;
+  IF NOT p_told THEN
+    r.code := 'turn';
+    r.now := {s}.fencelock_us(t);
+    RETURN r;
   END IF;
   l := {s}.fencelock_take(p_space, p_name, false, p_once);
   t := clock_timestamp();
