@@ -11,7 +11,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
 }
 #[derive(Debug, Default)]
 struct Waits {
-    places: HashMap<HoldId, (Name, Arc<Notify>)>,
+    places: HashMap<HoldId, (Name, Arc<Wake>)>,
     /// Somebody listens, or is about to.
     listening: bool,
     /// The server's process that listens for us.
@@ -56,7 +56,29 @@ struct Waits {
 pub(crate) struct Expected {
     shared: Arc<Shared>,
     hold: HoldId,
-    pub(crate) wake: Arc<Notify>,
+    pub(crate) wake: Arc<Wake>,
+}
+/// How a waiter is woken.
+#[derive(Debug, Default)]
+pub(crate) struct Wake {
+    notify: Notify,
+    told: AtomicBool,
+}
+impl Wake {
+    /// What was said before may have been missed.
+    fn look(&self) {
+        self.notify.notify_one();
+    }
+    /// Its turn has come, by what was said.
+    fn tell(&self) {
+        self.told.store(true, Relaxed);
+        self.notify.notify_one();
+    }
+    /// Until it is; whether it was told. If dropped nothing is missed.
+    pub(crate) async fn woken(&self) -> bool {
+        self.notify.notified().await;
+        self.told.swap(false, Relaxed)
+    }
 }
 /// A sign of life, and who waited here before it was sent.
 pub(crate) struct Beat {
@@ -121,7 +143,7 @@ impl Shared {
 
     /// Word for this attempt wakes it from here on.
     pub(crate) fn expect(self: &Arc<Self>, name: &Name, hold: HoldId) -> Expected {
-        let wake = Arc::<Notify>::default();
+        let wake = Arc::<Wake>::default();
         self.waits().places.insert(hold, (name.clone(), wake.clone()));
         Expected { shared: self.clone(), hold, wake }
     }
@@ -165,13 +187,13 @@ impl Shared {
     }
     /// What was told while nobody listened was told to nobody.
     pub(crate) fn wake_all(&self) {
-        self.waits().places.values().for_each(|(_, wake)| wake.notify_one());
+        self.waits().places.values().for_each(|(_, wake)| wake.look());
     }
     /// This client has given it back: where nobody can listen, those of its own need not wait for their next look.
     pub(crate) fn freed(&self, name: &Name) {
         let waits = self.waits();
         if waits.ears.is_none() {
-            waits.places.values().filter(|(waited, _)| waited == name).for_each(|(_, wake)| wake.notify_one());
+            waits.places.values().filter(|(waited, _)| waited == name).for_each(|(_, wake)| wake.tell());
         }
     }
     /// The turn of one of ours may have come. Which lock it is, and of whom, where nobody here waits for it any more.
@@ -180,7 +202,7 @@ impl Shared {
         let (length, names) = rest.split_once(' ')?;
         let hold: HoldId = hold.replace('-', "").parse().ok()?;
         if let Some((_, wake)) = self.waits().places.get(&hold) {
-            wake.notify_one();
+            wake.tell();
             return None;
         }
         let (space, name) = names.split_at_checked(length.parse().ok()?)?;

@@ -50,7 +50,7 @@ pub(crate) async fn wait(
                 break Turned::Stopped(busy);
             }
             () = reply.closed() => return,
-            () = expected.wake.notified() => true,
+            told = expected.wake.woken() => told,
             () = sleep(next) => false,
         };
         let look = tokio::select! {
