@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
 use fencelock_core::{BootClock, Client, Clock};
 use fencelock_redis::{RedisEngine, raw::RawQueue};
-use fencelock_testkit::Redis;
+use fencelock_testkit::{Redis, RedisCluster};
 use std::{
     path::PathBuf,
     process::{Command, Stdio},
@@ -33,10 +33,10 @@ for _ in range(holds):
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    if let [worker, kind, port, holds] = words.iter().map(String::as_str).collect::<Vec<_>>()[..]
+    if let [worker, kind, url, holds] = words.iter().map(String::as_str).collect::<Vec<_>>()[..]
         && worker == "worker"
     {
-        return self::worker(kind, port.parse().unwrap(), holds.parse().unwrap());
+        return self::worker(kind, url.to_owned(), holds.parse().unwrap());
     }
     let python = python();
     for processes in [2, 16] {
@@ -50,6 +50,13 @@ fn main() {
             ours.1,
             bare.1,
             if ratio <= 1.5 { "ok" } else { "MISSED" }
+        );
+        let cluster = handed("cluster", processes, None);
+        let ratio = cluster.0.as_secs_f64() / bare.0.as_secs_f64();
+        let verdict = if ratio <= 1.5 { "ok" } else { "MISSED" };
+        println!(
+            "MEASURED | the same in a Cluster, to the bare driver on one server | {ratio:.2} ({:.2?}; p99 {:.2?}) | <= 1.5 | {verdict}",
+            cluster.0, cluster.1
         );
         if let Some(python) = &python {
             let peer = handed("python", processes, Some(python));
@@ -84,7 +91,9 @@ fn python() -> Option<PathBuf> {
 /// The median and the p99 of those who waited while it was released.
 fn handed(kind: &str, processes: usize, python: Option<&PathBuf>) -> (Duration, Duration) {
     let server = Redis::start();
+    let cluster = (kind == "cluster").then(RedisCluster::start);
     let (port, holds) = (server.port().to_string(), (HOLDS / processes).to_string());
+    let url = cluster.as_ref().map_or_else(|| server.url(), |nodes| format!("redis+cluster://{}", nodes.endpoints()));
     let start = || {
         let mut command = match python {
             Some(python) => {
@@ -94,7 +103,7 @@ fn handed(kind: &str, processes: usize, python: Option<&PathBuf>) -> (Duration, 
             }
             None => {
                 let mut command = Command::new(std::env::current_exe().unwrap());
-                command.args(["worker", kind, &port, &holds]);
+                command.args(["worker", kind, &url, &holds]);
                 command
             }
         };
@@ -127,8 +136,7 @@ fn handed(kind: &str, processes: usize, python: Option<&PathBuf>) -> (Duration, 
     (at(50), at(99))
 }
 
-fn worker(kind: &str, port: u16, holds: usize) {
-    let url = format!("redis://127.0.0.1:{port}");
+fn worker(kind: &str, url: String, holds: usize) {
     let hold = || Duration::from_micros(fastrand::u64(20_000..40_000));
     let now = || BootClock.now().as_nanos();
     let say = |asked, held, released| println!("{asked} {held} {released}");
@@ -137,7 +145,7 @@ fn worker(kind: &str, port: u16, holds: usize) {
     let kind = kind.to_owned();
     let work = async move {
         match kind.as_str() {
-            "ours" => {
+            "ours" | "cluster" => {
                 let engine = RedisEngine::from_url(&url).await.unwrap();
                 let lock = Client::builder(Arc::new(engine)).build().unwrap().mutex(NAME).ttl(TTL);
                 for _ in 0..holds {

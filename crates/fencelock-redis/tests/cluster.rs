@@ -218,6 +218,29 @@ fn seeds_that_lead_nowhere() {
     });
 }
 
+/// A lock that is free costs one command to take and one to give back, as on one server.
+#[test]
+fn a_pair_is_two_commands() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let c = connect_to(&url(&servers, "ttl=30s")).await;
+        let pair = |name: String| async { c.mutex(name).lock().await.unwrap().release().await.unwrap() };
+        // Connections are made, scripts are loaded.
+        for n in 0..100 {
+            pair(format!("warm{n}")).await;
+        }
+        (0..3).for_each(|node| drop(servers.ask(node, &["CONFIG", "RESETSTAT"]).unwrap()));
+        for n in 0..100 {
+            pair(format!("x{n}")).await;
+        }
+        let scripts = |node: usize| -> u64 {
+            let said = servers.ask(node, &["INFO", "commandstats"]).unwrap();
+            let evalsha = said.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+            evalsha.and_then(|rest| rest.split(',').next()?.parse().ok()).unwrap_or(0)
+        };
+        assert_eq!((0..3).map(scripts).sum::<u64>(), 200);
+    });
+}
 /// A slot is on its way: held locks are renewed, waiters get in, free ones are taken, whichever side has them.
 #[test]
 fn a_slot_that_moves() {

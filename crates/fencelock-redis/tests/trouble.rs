@@ -212,6 +212,52 @@ fn scripts_that_are_forgotten_and_connections_that_are_killed() {
     });
 }
 
+/// It reads its data: whoever asks meanwhile waits for it, and what is held is held.
+#[test]
+fn a_server_that_loads() {
+    let server = std::sync::Arc::new(with(&["--enable-debug-command", "yes"]));
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let guard = c.mutex("held").ttl(30_000 * MS).lock().await.unwrap();
+        for n in 0..1_000 {
+            server.ask(&["SET", &format!("k{n}"), &"x".repeat(100)]).unwrap();
+        }
+        for setting in [["key-load-delay", "1500"], ["loading-process-events-interval-bytes", "1024"]] {
+            assert_eq!(server.ask(&[&["CONFIG", "SET"], &setting[..]].concat()).unwrap(), "+OK");
+        }
+        let reloads = tokio::task::spawn_blocking({
+            let server = server.clone();
+            move || server.ask(&["DEBUG", "RELOAD"])
+        });
+        let loads = || async { server.ask(&["GET", "k0"]).unwrap().starts_with("-LOADING") };
+        eventually("it loads", loads).await;
+        works(&c, "x").await;
+        assert!(!loads().await);
+        assert_eq!(reloads.await.unwrap().unwrap(), "+OK");
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    });
+}
+
+/// It became a replica, and the server that it follows is not there.
+#[test]
+fn a_replica_of_nobody() {
+    let server = with(&["--replica-serve-stale-data", "no"]);
+    let nobody = fencelock_testkit::Port::free();
+    runtime().block_on(async {
+        let c = client(&server.url()).await;
+        let guard = c.mutex("held").ttl(30_000 * MS).lock().await.unwrap();
+        assert_eq!(server.ask(&["REPLICAOF", "127.0.0.1", &nobody.to_string()]).unwrap(), "+OK");
+        assert!(server.ask(&["GET", "x"]).unwrap().starts_with("-MASTERDOWN"));
+        let error = soon(c.mutex("x").lock()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert_eq!(server.ask(&["REPLICAOF", "NO", "ONE"]).unwrap(), "+OK");
+        works(&c, "x").await;
+        guard.check().unwrap();
+        guard.release().await.unwrap();
+    });
+}
+
 #[test]
 fn too_many_clients() {
     let server = with(&["--maxclients", "3"]);

@@ -1,12 +1,14 @@
 //! Locks between processes, some of which are killed or stopped, and whose connections are. Exclusion is judged by a counter that is
 //! no atomic one and by intervals on the boot clock. In full with FENCELOCK_PROVE=1, at a tenth without; times are judged only in full.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod cluster;
 #[path = "../common/mod.rs"]
 mod common;
 mod cuts;
 mod plain;
 mod scene;
 
+use cluster::Cluster;
 use fencelock_testkit::processes::{
     stories::{
         at_the_release, cancels, downgrades, exclusion, head_waiter, holder, order, permits, readers_and_writers,
@@ -28,8 +30,10 @@ fn main() {
     trials(&[
         ("exclusion_between_12_processes", exclusion::<Scene>),
         ("exclusion_between_12_processes_in_the_layout_plain", exclusion::<Plain>),
+        ("exclusion_between_12_processes_in_a_cluster", exclusion::<Cluster>),
         ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene>),
         ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene>),
+        ("a_killed_head_waiter_in_a_cluster_holds_up_nobody", head_waiter::<Cluster>),
         ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene>),
         ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene>),
         ("a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene>),

@@ -8,6 +8,17 @@ use fencelock_testkit::{
 use std::{path::Path, time::Duration};
 use tokio::runtime::Runtime;
 
+/// Fields of all records of a server that tell of a holder or a waiter.
+pub(crate) const COUNT: &str = "local n=0 for _,K in ipairs(redis.call('KEYS','fl:*')) do
+    if redis.call('TYPE',K).ok=='hash' then
+      for _,field in ipairs(redis.call('HKEYS',K)) do
+        if string.find(field,'^[ohwxj]') then n=n+1 end
+      end
+      n=n+math.abs(redis.call('HGET',K,'n') or 0)+math.abs(redis.call('HGET',K,'q') or 0)
+    end
+  end
+  return n";
+
 pub(crate) struct Scene {
     pub(crate) server: Redis,
     folder: Folder,
@@ -52,18 +63,8 @@ impl processes::Scene for Scene {
         let end = record.split(' ').nth(2).unwrap_or_else(|| panic!("nobody holds {name}: {record:?}"));
         Some(end.parse().unwrap())
     }
-    /// Fields of all records that tell of a holder or a waiter.
     fn traces(&self) -> usize {
-        let count = "local n=0 for _,K in ipairs(redis.call('KEYS','fl:*')) do
-            if redis.call('TYPE',K).ok=='hash' then
-              for _,field in ipairs(redis.call('HKEYS',K)) do
-                if string.find(field,'^[ohwxj]') then n=n+1 end
-              end
-              n=n+math.abs(redis.call('HGET',K,'n') or 0)+math.abs(redis.call('HGET',K,'q') or 0)
-            end
-          end
-          return n";
-        usize::try_from(self.number(&["EVAL", count, "0"])).unwrap()
+        usize::try_from(self.number(&["EVAL", COUNT, "0"])).unwrap()
     }
 }
 impl Scene {
