@@ -133,7 +133,7 @@ fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Optio
         () if is("NOPERM") || ["can't run", "can't access", "can't publish"].iter().any(|no| words.contains(no)) => {
             new(ErrorKind::PermissionDenied, "the server's access list does not allow it")
                 .because(said)
-                .hint("give the user the rights that the guide names for Redis")
+                .hint("`fencelock acl redis` prints the rights that it needs")
         }
         () if is("WRONGTYPE") => new(ErrorKind::LayoutMismatch, "the key of this name is no lock of this layout")
             .hint("use another name or namespace, or remove the key"),

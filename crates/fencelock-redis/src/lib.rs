@@ -1,4 +1,5 @@
 #![doc = include_str!("docs.md")]
+mod acl;
 mod config;
 mod engine;
 mod error;
@@ -17,6 +18,7 @@ mod wire;
 #[doc(hidden)]
 pub mod raw;
 
+pub use acl::Acl;
 pub use config::{Config, Layout, Templates, Tls, Topology};
 pub use engine::RedisEngine;
 pub use plain::{RedisPlainEngine, connect};

@@ -1,4 +1,4 @@
-//! Layout `plain`: whether the server compares and writes in one command, and what a user must be allowed.
+//! Layout `plain`: whether the server compares and writes in one command.
 //!
 //! Planted to see them go red: the fallback that does not fall back; a renewal in one command that does not read what it wrote; what
 //! somebody else wrote deleted all the same.
@@ -140,53 +140,6 @@ fn a_server_that_compares_is_asked_without_scripts() {
             assert_eq!((server.ask(&["GET", "lock:x"]).unwrap(), pttl(&server, "lock:x")), ("theirs".to_owned(), -1));
             server.ask(&["DEL", "lock:x"]).unwrap();
             assert_eq!(calls("plain_renew"), 0);
-        }
-    });
-}
-/// Exactly the rights that the documentation names; each of those of this layout is needed.
-#[test]
-fn the_rights_that_are_named_are_enough() {
-    let docs = include_str!("../src/docs.md");
-    let (_, general) = docs.split_once("```text\n").unwrap();
-    let (_, own) = docs.split_once("With `layout=plain` the keys").unwrap();
-    let own: Vec<&str> = own.split(['`', ' ', '.', ',']).filter(|word| word.starts_with('+')).collect();
-    let general: Vec<&str> = general.split_once("```").unwrap().0.split_whitespace().collect();
-    assert_eq!(own, ["+exists", "+getrange", "+del", "+lpush"]);
-    let server = Redis::start();
-    let keys = "~lock:* ~lock-signal:* ~fl:%id &said:*";
-    let user = |name: &str, without: &str| {
-        let words = ["ACL", "SETUSER", name, "reset", "on", ">pw"].into_iter().chain(keys.split(' '));
-        let words: Vec<&str> =
-            words.chain(general.iter().chain(&own).copied().filter(|word| *word != without)).collect();
-        assert_eq!(server.ask(&words).unwrap(), "+OK", "{words:?}");
-        format!("redis://{name}:pw@127.0.0.1:{}?{PLAIN}&signal=lock-signal:{{}}&channel=said:{{}}", server.port())
-    };
-    runtime().block_on(async {
-        let url = user("least", "");
-        let (a, b) = (client(&url).await, client(&url).await);
-        let guard = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
-        let lock = b.mutex("x").ttl(3 * SEC);
-        let next = tokio::spawn(async move { lock.lock().await.unwrap() });
-        tokio::time::sleep(100 * MS).await;
-        guard.release().await.unwrap();
-        let next = soon(next).await.unwrap();
-        assert_eq!(server.ask(&["LLEN", "lock-signal:x"]).unwrap(), ":1");
-        soon(next.renewed()).await;
-        assert_eq!(a.list("", &fencelock_core::Page::default()).await.unwrap().items.len(), 1);
-        a.force_release("x", next.token()).await.unwrap();
-        assert_eq!(soon(next.lost()).await, LossReason::TakenOver);
-        for without in ["+getrange", "+del"] {
-            let c = client(&user("less", without)).await;
-            let seen = async {
-                let guard = c.mutex("y").lock().await?;
-                c.inspect("y").await?;
-                guard.release().await
-            };
-            let error = seen.await.unwrap_err();
-            assert_eq!(error.kind(), fencelock_core::ErrorKind::PermissionDenied, "{without}: {error}");
-            // Of a command in a script 7.0 does not say which one it was.
-            assert!(without == "+del" || error.to_string().contains(&without[1..]), "{without}: {error}");
-            server.ask(&["DEL", "lock:y"]).unwrap();
         }
     });
 }

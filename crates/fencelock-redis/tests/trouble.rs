@@ -114,43 +114,6 @@ fn passwords_and_rights() {
     });
 }
 
-/// Exactly the rights that the documentation names.
-#[test]
-fn the_rights_that_are_named_are_enough() {
-    let (_, rights) = include_str!("../src/docs.md").split_once("```text\n").unwrap();
-    let (rights, _) = rights.split_once("```").unwrap();
-    let server = Redis::start();
-    let words = ["ACL", "SETUSER", "least", "reset", "on", ">pw", "~fl:*", "&fl:*"];
-    let words: Vec<&str> = words.into_iter().chain(rights.split_whitespace()).collect();
-    assert_eq!(server.ask(&words).unwrap(), "+OK");
-    runtime().block_on(async {
-        let url = format!("redis://least:pw@127.0.0.1:{}", server.port());
-        let (a, b) = (client(&url).await, client(&url).await);
-        assert_eq!(a.info().capabilities.taken_away, fencelock_core::TakenAway::Pushed);
-        let guard = a.mutex("x").lock().await.unwrap();
-        let lock = b.mutex("x");
-        let next = tokio::spawn(async move { lock.lock().await.unwrap() });
-        queued(&a, "x", 1).await;
-        guard.release().await.unwrap();
-        let next = soon(next).await.unwrap();
-        assert_eq!(a.list("", &fencelock_core::Page::default()).await.unwrap().items.len(), 1);
-        let lost = next.lost();
-        tokio::time::sleep(250 * MS).await;
-        a.force_release("x", next.token()).await.unwrap();
-        assert_eq!(soon(lost).await, LossReason::TakenOver);
-        let reader = a.rw_lock("r").write().await.unwrap().downgrade().await.unwrap();
-        reader.release().await.unwrap();
-        a.semaphore("s", 3).acquire(2).await.unwrap().release().await.unwrap();
-        a.semaphore("s", 3).resize(3, 4).await.unwrap();
-        let version =
-            a.cell("v").compare_exchange(fencelock_core::Version::NONE, b"1".as_slice()).await.unwrap().unwrap();
-        assert_eq!(b.cell("v").load().await.unwrap().version, version);
-        let renewed = a.mutex("y").ttl(3_000 * MS).lock().await.unwrap();
-        soon(renewed.renewed()).await;
-        renewed.release().await.unwrap();
-    });
-}
-
 #[test]
 fn a_key_of_another_type() {
     let server = Redis::start();

@@ -72,7 +72,7 @@ pub mod redis {
     #[cfg(feature = "bench")]
     #[doc(hidden)]
     pub use fencelock_redis::raw;
-    pub use fencelock_redis::{Config, Layout, RedisEngine, RedisPlainEngine, Templates, Tls, Topology};
+    pub use fencelock_redis::{Acl, Config, Layout, RedisEngine, RedisPlainEngine, Templates, Tls, Topology};
 }
 
 /// ZooKeeper.

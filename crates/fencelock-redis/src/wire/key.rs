@@ -75,6 +75,11 @@ impl Keys {
         let client = format!("%{client:032x}");
         if key.is_empty() { client } else { format!("{{{key}}}{client}") }
     }
+    /// The channels of all clients, as a pattern.
+    pub(crate) fn channels(&self, sharded: bool) -> String {
+        let prefix = literal(&self.0);
+        if sharded { format!("{{{prefix}*}}%*") } else { format!("{prefix}%*") }
+    }
     /// The keys of all names that begin so.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         if let Some((before, after)) = &self.1 {
