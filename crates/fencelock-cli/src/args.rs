@@ -39,6 +39,9 @@ pub(crate) enum Command {
     /// Print what PostgreSQL, MariaDB or MySQL need before the first lock, or make it
     #[command(after_help = MIGRATE_HELP)]
     Migrate(Migrate),
+    /// Print the rights that an engine's user needs, and no more
+    #[command(subcommand)]
+    Acl(Acl),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -230,6 +233,66 @@ pub(crate) struct Migrate {
     /// And let ROLE use it; on MariaDB and MySQL USER or USER@HOST
     #[arg(long, value_name = "ROLE", value_parser = text())]
     pub(crate) role: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Acl {
+    /// Print the line that gives a user of Redis the rights it needs, and no more
+    #[command(after_help = ACL_REDIS_HELP)]
+    Redis(AclRedis),
+}
+
+const ACL_REDIS_HELP: &str = "\
+Examples:
+  fencelock acl redis --user app --namespace shop | redis-cli          its keys, its channels, the commands that are sent
+  fencelock acl redis --url 'redis://db?layout=plain&template=lock:{}' --version 6.2
+  fencelock acl redis --layout plain --prefix lock: --topology cluster
+
+Nobody is asked: what is printed goes by --url or FENCELOCK_URL, where there is one of Redis, and by these options, which win.
+It replaces keys, channels and commands of the user, and leaves its passwords. A new one has none, and is off:
+  ACL SETUSER app on >PASSWORD
+Keys are those of every database. `list` needs SCAN, which shows the names of all keys: -scan takes that away.";
+
+#[derive(Debug, Args)]
+pub(crate) struct AclRedis {
+    /// The server's version, as `redis-cli INFO server` says it
+    #[arg(long, value_name = "V", default_value = "7.0", value_parser = text())]
+    pub(crate) version: String,
+    /// What its keys begin with: fl: or fl.NAMESPACE: of native ones, whatever the others say of plain ones
+    #[arg(long, value_name = "P", conflicts_with = "namespace", value_parser = text())]
+    pub(crate) prefix: Option<String>,
+    /// How locks are written [default: native, or the URL's]
+    #[arg(long, value_enum)]
+    pub(crate) layout: Option<Layout>,
+    /// How the servers belong together [default: alone, or the URL's]
+    #[arg(long, value_enum)]
+    pub(crate) topology: Option<Topology>,
+    /// The user [default: the URL's, or fencelock]
+    #[arg(long, value_name = "NAME", value_parser = text())]
+    pub(crate) user: Option<String>,
+    /// Print the line for the sentinels' own access list
+    #[arg(long)]
+    pub(crate) sentinels: bool,
+}
+
+/// How locks are written in Redis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Layout {
+    /// A hash for each lock, for our clients alone
+    Native,
+    /// A string for each lock, as many other libraries have it
+    Plain,
+}
+
+/// How several Redis servers belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Topology {
+    /// One server
+    Alone,
+    /// A primary and its replicas, watched by sentinels
+    Sentinel,
+    /// A cluster
+    Cluster,
 }
 
 fn some(text: &str) -> Result<usize, String> {

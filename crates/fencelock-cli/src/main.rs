@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
-use commands::{Finish, bench, list, migrate, release, run, status};
+use commands::{Finish, acl, bench, list, migrate, release, run, status};
 use exit::Failure;
 
 fn main() -> ExitCode {
@@ -50,6 +50,7 @@ fn dispatch(cli: Cli) -> Result<Finish, Failure> {
         Command::Status(args) => status::main(&common, &args),
         Command::List(args) => list::main(&common, &args),
         Command::Bench(args) => bench::main(&common, &args),
+        Command::Acl(args) => acl::main(&common, &args),
         Command::Migrate(args) => migrate::main(&common, &args),
         Command::Release(args) => release::main(&common, &args),
     }

@@ -1,5 +1,6 @@
 //! The commands, and what they share: which engine, and how to reach it.
 
+pub(crate) mod acl;
 pub(crate) mod bench;
 mod hold;
 mod join;
@@ -27,6 +28,11 @@ pub(crate) enum Finish {
 
 /// The URL of the engine: option, file, environment, or the default place.
 pub(crate) fn url(common: &Common) -> Result<String, Failure> {
+    url_or(common, "sqlite:")
+}
+
+/// The same, with another default.
+pub(crate) fn url_or(common: &Common, default: &str) -> Result<String, Failure> {
     let url = match (&common.url, &common.url_file) {
         (Some(url), _) => {
             if has_password(url) {
@@ -44,7 +50,7 @@ pub(crate) fn url(common: &Common) -> Result<String, Failure> {
             }
             text.to_owned()
         }
-        (None, None) => from_environment()?,
+        (None, None) => from_environment()?.unwrap_or_else(|| default.to_owned()),
     };
     Ok(match &common.namespace {
         Some(namespace) => with(&url, "namespace", namespace),
@@ -52,9 +58,9 @@ pub(crate) fn url(common: &Common) -> Result<String, Failure> {
     })
 }
 
-fn from_environment() -> Result<String, Failure> {
+fn from_environment() -> Result<Option<String>, Failure> {
     match env::var("FENCELOCK_URL") {
-        Ok(url) if !url.is_empty() => return Ok(url),
+        Ok(url) if !url.is_empty() => return Ok(Some(url)),
         Err(env::VarError::NotUnicode(_)) => return Err(Failure::config("FENCELOCK_URL is not UTF-8")),
         _ => {}
     }
@@ -64,7 +70,7 @@ fn from_environment() -> Result<String, Failure> {
             let outer = crate::render::plain(&outer.to_string_lossy());
             Err(Failure::config(format!("the outer run used {outer}; give --url, or --pass-url there")))
         }
-        _ => Ok("sqlite:".to_owned()),
+        _ => Ok(None),
     }
 }
 
