@@ -1,12 +1,12 @@
 //! Redis: one server, one behind sentinels, a cluster; one with the keys that others use. Several processes. Leases by the server's own
-//! clock.
+//! clock. The engines have the rights that `Config::acl` gives, and no others; what the fixtures do themselves the default user does.
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, WakeUps,
     proxy::{Proxy, resp},
 };
 use fencelock_core::{Client, Engine, Page, Token};
-use fencelock_redis::{Config, Layout, connect};
+use fencelock_redis::{Acl, Config, Layout, connect};
 use fencelock_testkit::{Redis, RedisCluster, RedisClusterOptions, RedisOptions, SentinelsOptions};
 use std::{sync::Arc, time::Duration};
 
@@ -17,6 +17,29 @@ pub(crate) enum Servers {
     Cluster,
     /// A string for each lock, and no queue.
     Plain,
+}
+impl Servers {
+    /// Of a client of theirs, wherever they are.
+    fn config(&self) -> Config {
+        let url = match self {
+            Self::Alone => format!("redis://h?namespace={NAMESPACE}"),
+            Self::Sentinels => format!("redis+sentinel://h/main?namespace={NAMESPACE}"),
+            Self::Cluster => format!("redis+cluster://h?namespace={NAMESPACE}"),
+            Self::Plain => format!("redis://h?layout=plain&template={NAMESPACE}:{{}}"),
+        };
+        Config::from_url(&url).unwrap()
+    }
+    fn acl(&self) -> Acl {
+        self.config().acl(VERSION).unwrap()
+    }
+}
+/// The user that they know.
+const USER: &str = "app";
+/// Of the servers, as far as rights go by it.
+const VERSION: &str = "7.0";
+/// As a configuration says it.
+fn line(acl: &Acl) -> String {
+    format!("user {USER} on >pw {acl}")
 }
 #[async_trait]
 impl Family for Servers {
@@ -47,7 +70,9 @@ impl Family for Servers {
         let more = "maxclients 4000".to_owned();
         match self {
             Self::Alone | Self::Plain => {
-                let arguments = ["--maxclients", "4000"].map(str::to_owned).to_vec();
+                let mut arguments = ["--maxclients", "4000"].map(str::to_owned).to_vec();
+                arguments.extend(["--user", USER, "on", ">pw"].map(str::to_owned));
+                arguments.extend_from_slice(self.acl().words());
                 let server = Redis::with(RedisOptions { append_only: true, arguments, ..RedisOptions::default() });
                 let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), resp);
                 let plain = matches!(self, Self::Plain);
@@ -56,13 +81,14 @@ impl Family for Servers {
             // A machine that stands still for a while is no failover.
             Self::Sentinels => Box::new(Store::Sentinels(fencelock_testkit::Sentinels::with(SentinelsOptions {
                 append_only: true,
-                settings: vec![more],
+                settings: vec![more, line(&self.acl())],
+                sentinel_settings: self.config().acl_of_sentinels(VERSION).unwrap().iter().map(line).collect(),
                 down_after: Duration::from_secs(20),
                 ..SentinelsOptions::default()
             }))),
             Self::Cluster => Box::new(Store::Cluster(RedisCluster::with(RedisClusterOptions {
                 append_only: true,
-                settings: vec![more],
+                settings: vec![more, line(&self.acl())],
                 node_timeout: Duration::from_secs(20),
                 ..RedisClusterOptions::default()
             }))),
@@ -74,13 +100,16 @@ impl Family for Servers {
 }
 /// The trials run in one, so that a name that misses it is seen.
 const NAMESPACE: &str = "suite";
-async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
+fn config(address: &str, namespace: &str, ttl: Duration) -> Config {
     let mut config = Config::from_url(address).unwrap();
     config.ttl = ttl;
     if config.layout == Layout::Native {
         namespace.clone_into(&mut config.namespace);
     }
-    connect(config).await.unwrap()
+    config
+}
+async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
+    connect(config(address, namespace, ttl)).await.unwrap()
 }
 
 enum Store {
@@ -95,10 +124,15 @@ const BACK: Duration = Duration::from_secs(60);
 impl Store {
     fn url(&self) -> String {
         match self {
-            Self::Alone(_, proxy) => format!("redis://{}", proxy.address()),
-            Self::Plain(_, proxy) => format!("redis://{}?layout=plain&template={NAMESPACE}:{{}}", proxy.address()),
-            Self::Sentinels(all) => format!("redis+sentinel://{}/{}", all.endpoints(), all.name()),
-            Self::Cluster(all) => format!("redis+cluster://{}", all.endpoints()),
+            Self::Alone(_, proxy) => format!("redis://{USER}:pw@{}", proxy.address()),
+            Self::Plain(_, proxy) => {
+                format!("redis://{USER}:pw@{}?layout=plain&template={NAMESPACE}:{{}}", proxy.address())
+            }
+            Self::Sentinels(all) => {
+                let keys = format!("sentinel_user={USER}&sentinel_password=pw");
+                format!("redis+sentinel://{USER}:pw@{}/{}?{keys}", all.endpoints(), all.name())
+            }
+            Self::Cluster(all) => format!("redis+cluster://{USER}:pw@{}", all.endpoints()),
         }
     }
     /// A command, of each server that has a part of the keys.
@@ -107,6 +141,14 @@ impl Store {
             Self::Alone(server, _) | Self::Plain(server, _) => vec![server.ask(words).unwrap()],
             Self::Sentinels(all) => vec![all.ask(all.primary().unwrap(), words).unwrap()],
             Self::Cluster(all) => (0..3).map(|node| all.ask(node, words).unwrap()).collect(),
+        }
+    }
+    /// A command, of each server.
+    fn everywhere(&self, words: &[&str]) {
+        match self {
+            Self::Alone(server, _) | Self::Plain(server, _) => drop(server.ask(words).unwrap()),
+            Self::Sentinels(all) => (0..3).for_each(|server| drop(all.ask(server, words).unwrap())),
+            Self::Cluster(all) => (0..6).for_each(|server| drop(all.ask(server, words).unwrap())),
         }
     }
     /// Something done by the server itself, in Lua, for each key of a name.
@@ -239,6 +281,11 @@ impl Deletions for Store {
 #[async_trait]
 impl Namespaces for Store {
     async fn engine(&self, namespace: &str, ttl: Duration) -> Link {
-        Link::cuttable(open(&self.url(), namespace, ttl).await)
+        // Each has a user of its own.
+        let config = Config { user: Some(namespace.to_owned()), ..config(&self.url(), namespace, ttl) };
+        let acl = config.acl(VERSION).unwrap();
+        let rights = acl.words().iter().map(String::as_str);
+        self.everywhere(&["ACL", "SETUSER", namespace, "on", ">pw"].into_iter().chain(rights).collect::<Vec<_>>());
+        Link::cuttable(connect(config).await.unwrap())
     }
 }
