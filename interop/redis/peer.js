@@ -1,40 +1,52 @@
-// A contender from another library: node-redlock behind one line in, one line out.
+// Contenders from other libraries: node-redlock and redis-semaphore behind one line in, one line out.
 //
 //     peer.js HOST:PORT
 //
 // `ready` once connected, then one answer to each line, in turn; the end of the input ends it.
 //
-//     acquire redlock KEY MILLIS        ok HANDLE - | busy | error TEXT
-//     rounds redlock KEY N FILE         ok N MICROS | error TEXT
+//     acquire KIND NAME MILLIS          ok HANDLE - | busy | error TEXT
+//     rounds KIND NAME N FILE           ok N MICROS | error TEXT
 //     release HANDLE                    ok | error TEXT
+//
+// KIND is redlock, whose name is the key; redis-semaphore, whose key of a mutex is `mutex:NAME`.
 "use strict";
 const fs = require("fs");
 const readline = require("readline");
 const { Redis } = require("ioredis");
 const { default: Redlock } = require("redlock");
+const { Mutex } = require("redis-semaphore");
 
 const LEASE = 30_000;
 const DELAY = 20;
+const LONGEST = 120_000;
 const [host, port] = process.argv[2].split(":");
 const client = new Redis({ host, port: Number(port) });
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const held = new Map();
 
-function locks(millis) {
-  return new Redlock([client], {
-    retryCount: Math.ceil(millis / DELAY),
-    retryDelay: DELAY,
-    retryJitter: DELAY / 2,
-  });
-}
-async function acquire(kind, key, millis) {
-  let lock;
-  try {
-    lock = await locks(Number(millis)).acquire([key], LEASE);
-  } catch (failure) {
-    if (failure.name === "ExecutionError") return "busy";
-    throw failure;
-  }
+// Each gives a lock that has a `release`, or nothing when it was not got in time.
+const kinds = {
+  async redlock(key, millis) {
+    const locks = new Redlock([client], {
+      retryCount: Math.ceil(millis / DELAY),
+      retryDelay: DELAY,
+      retryJitter: DELAY / 2,
+    });
+    try {
+      return await locks.acquire([key], LEASE);
+    } catch (failure) {
+      if (failure.name === "ExecutionError") return null;
+      throw failure;
+    }
+  },
+  async "redis-semaphore"(name, millis) {
+    const mutex = new Mutex(client, name, { lockTimeout: LEASE, acquireTimeout: millis, retryInterval: DELAY });
+    return (await mutex.tryAcquire()) ? mutex : null;
+  },
+};
+async function acquire(kind, name, millis) {
+  const lock = await kinds[kind](name, Number(millis));
+  if (!lock) return "busy";
   const handle = `h${held.size + 1}`;
   held.set(handle, lock);
   return `ok ${handle} -`;
@@ -45,10 +57,11 @@ async function release(handle) {
   return "ok";
 }
 // The counter is exact only if nobody else was inside.
-async function rounds(kind, key, n, file) {
+async function rounds(kind, name, n, file) {
   const start = process.hrtime.bigint();
   for (let each = 0; each < Number(n); each++) {
-    const lock = await locks(120_000).acquire([key], LEASE);
+    const lock = await kinds[kind](name, LONGEST);
+    if (!lock) return `error not got in ${LONGEST} ms in round ${each}`;
     const before = Number(fs.readFileSync(file, "utf8"));
     await pause(1);
     fs.writeFileSync(file, String(before + 1));

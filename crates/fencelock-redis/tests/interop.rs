@@ -1,5 +1,5 @@
-//! Locks shared with redis-py, python-redis-lock, pottery and node-redlock, as they are: one counter that nobody increments atomically,
-//! and who wakes whom. Rounds in full with FENCELOCK_PROVE=1, at a tenth without.
+//! Locks shared with redis-py, python-redis-lock, pottery, node-redlock and redis-semaphore, as they are: one counter that nobody
+//! increments atomically, and who wakes whom. Rounds in full with FENCELOCK_PROVE=1, at a tenth without.
 //!
 //! Planted to see them go red: a `SET` without looking whether the key is there; another template than theirs; no signal.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
@@ -84,6 +84,10 @@ fn a_counter_is_exact_beside_pottery() {
 #[test]
 fn a_counter_is_exact_beside_node_redlock() {
     together("redlock", "template={}", "x", Peer::redis_node);
+}
+#[test]
+fn a_counter_is_exact_beside_redis_semaphore() {
+    together("redis-semaphore", "template=mutex:{}", "mutex:x", Peer::redis_node);
 }
 
 /// python-redis-lock's waiters block on a list until their own lease would be over, 30 s: a release of ours wakes them; and theirs wakes

@@ -56,7 +56,7 @@ impl Peer {
         command.env("PYTHONPATH", &packages).arg(interop("redis/peer.py")).arg(format!("127.0.0.1:{}", server.port()));
         Self::start(command)
     }
-    /// node-redlock, in JavaScript.
+    /// node-redlock and redis-semaphore, in JavaScript.
     ///
     /// # Panics
     /// As there.
