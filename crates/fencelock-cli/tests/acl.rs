@@ -1,6 +1,6 @@
 //! `fencelock acl redis`: what is printed, said to the server, makes a user that does all that the program does, and nothing else.
 //!
-//! Planted to see it go red: the name of another user; a template for its prefix; `-@all` left out; a password of the URL printed.
+//! Red before it was right: a namespace of the command line that was refused for the layout of the URL, which another option replaces.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 #[path = "common/server.rs"]
 mod server;

@@ -200,7 +200,7 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: `{}` for the pattern of a template; a blank left in one; a channel before 6.2; a `%` that is escaped.
+    //! Planted to see them go red: a blank left in a pattern; channels, or a list at all, before there are any; `role` left out.
     use super::*;
 
     fn acl(url: &str, version: &str) -> String {

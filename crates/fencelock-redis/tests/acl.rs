@@ -1,8 +1,8 @@
 //! What `Config::acl` gives is what the engine asks for, in both layouts and all topologies: the servers count what they are asked, and
 //! keep a list of what they refuse.
 //!
-//! Planted to see them go red: `hscan` left out; `ping` given; channels without the `%`; a template's blank left as it is; `asking` and
-//! `role` left out.
+//! Planted to see them go red: `hscan` and `asking` left out; a template's blank left as it is. Red by themselves: rights that nobody had
+//! asked for, and commands that were not among them, since it was not the primaries alone that were looked at.
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
