@@ -64,6 +64,9 @@ pub enum Layout {
     Native,
     /// A string for each lock, as many other libraries have it, who exclude us and are excluded. Mutexes alone.
     Plain(Templates),
+    /// A hash for each lock, as Redisson has it, whose clients exclude us and are excluded: mutexes and read-write locks. What its `NameMapper`
+    /// makes of a name: `{}`, once, stands for that.
+    Redisson(String),
 }
 /// What others make of the name of a lock: `{}` stands for it, once in each.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -198,9 +201,15 @@ impl Config {
                     return Err(plain.hint("add layout=plain, or leave them out"));
                 }
             },
+            Some("redisson") if signal.is_some() || channel.is_some() => {
+                let plain = invalid("signal and channel are for layout=plain");
+                return Err(plain.hint("leave them out: Redisson's channels follow from the name"));
+            }
+            Some("redisson") => Layout::Redisson(key.unwrap_or_else(|| NAME.to_owned())),
             Some("plain") => Layout::Plain(Templates { key: key.unwrap_or_else(|| NAME.to_owned()), signal, channel }),
             Some(other) => {
-                return Err(invalid(format!("layout={other} is not known")).hint("write layout=native or layout=plain"));
+                return Err(invalid(format!("layout={other} is not known"))
+                    .hint("write layout=native, layout=plain or layout=redisson"));
             }
         };
         config.ttl = url.take_duration("ttl")?.unwrap_or(config.ttl);
@@ -265,13 +274,17 @@ impl Config {
         if alone(&self.user, &self.password) {
             return Err(invalid("there is a user without a password").hint("write redis://USER:PASSWORD@HOST"));
         }
-        if let Layout::Plain(templates) = &self.layout {
-            self.check_templates(templates)?;
+        match &self.layout {
+            Layout::Native => {}
+            Layout::Plain(templates) => self.check_templates("plain", templates)?,
+            Layout::Redisson(key) => {
+                self.check_templates("redisson", &Templates { key: key.clone(), ..Templates::default() })?;
+            }
         }
         check_ttl(self.ttl, MIN_TTL..=MAX_TTL, format!("redis takes {MIN_TTL:?} to {MAX_TTL:?}"))?;
         check_retention(self.retention)
     }
-    fn check_templates(&self, Templates { key, signal, channel }: &Templates) -> Result<()> {
+    fn check_templates(&self, layout: &str, Templates { key, signal, channel }: &Templates) -> Result<()> {
         let all = [("template", Some(key)), ("signal", signal.as_ref()), ("channel", channel.as_ref())];
         for (what, text) in all.into_iter().filter_map(|(what, text)| Some((what, text?))) {
             if text.matches(NAME).count() != 1 || text.len() > 512 || text.contains('\0') {
@@ -280,7 +293,7 @@ impl Config {
             }
         }
         if !self.namespace.is_empty() {
-            let space = invalid("layout=plain has no namespaces");
+            let space = invalid(format!("layout={layout} has no namespaces"));
             return Err(space.hint("write it into the template, as those have it whom the locks are shared with"));
         }
         if let Some(signal) = signal {
@@ -322,11 +335,18 @@ impl Config {
         }
         let mut url = Written::new(self.endpoint(), "/");
         url.add_some("namespace", &self.namespace);
-        if let Layout::Plain(Templates { key, signal, channel }) = &self.layout {
-            url.add("layout", "plain");
-            url.add("template", key);
-            url.add_some("signal", signal.as_deref().unwrap_or_default());
-            url.add_some("channel", channel.as_deref().unwrap_or_default());
+        match &self.layout {
+            Layout::Native => {}
+            Layout::Plain(Templates { key, signal, channel }) => {
+                url.add("layout", "plain");
+                url.add("template", key);
+                url.add_some("signal", signal.as_deref().unwrap_or_default());
+                url.add_some("channel", channel.as_deref().unwrap_or_default());
+            }
+            Layout::Redisson(key) => {
+                url.add("layout", "redisson");
+                url.add("template", key);
+            }
         }
         if self.replicas > 0 {
             url.add("replicas", &self.replicas.to_string());
@@ -411,6 +431,10 @@ mod tests {
         let expect = Templates { key: "lock:{}".to_owned(), signal: said("lock-signal:{}"), channel: said("c:{}x") };
         assert_eq!(all.layout, Layout::Plain(expect));
         assert_eq!(Config::from_url(&all.url().unwrap()).unwrap(), all, "{:?}", all.url());
+        let hash = of("redis://h?layout=redisson&template=app:{}");
+        assert_eq!(hash.layout, Layout::Redisson("app:{}".to_owned()));
+        assert_eq!(Config::from_url(&hash.url().unwrap()).unwrap(), hash);
+        assert_eq!(of("redis://h?layout=redisson").layout, Layout::Redisson("{}".to_owned()));
         assert_eq!(filled("lock:{{}}:x", "a{}b"), "lock:{a{}b}:x");
         of("redis+cluster://h?layout=plain&template=lock:{}");
         of("redis+cluster://h?layout=plain&template=lock:{{}}&signal=lock-signal:{{}}");
@@ -451,6 +475,9 @@ mod tests {
             ("redis://ann@h", "without a password"),
             ("redis://h?layout=hash", "layout=plain"),
             ("redis://h?template=x:{}", "add layout=plain"),
+            ("redis://h?layout=redisson&signal=x:{}", "follow from the name"),
+            ("redis://h?layout=redisson&template=x", "where the name goes"),
+            ("redis://h?layout=redisson&namespace=x", "layout=redisson has no namespaces"),
             ("redis://h?layout=plain&template=x", "where the name goes"),
             ("redis://h?layout=plain&signal=x:{}:{}", "where the name goes"),
             ("redis://h?layout=plain&signal={}", "are the same"),

@@ -7,7 +7,7 @@ use crate::{
     list::list,
     plain::{Plain, mixed},
     renew::{Answered, Kept},
-    shared::{Haunt, Shared, micros},
+    shared::{Haunt, Records, Shared, micros},
     turns::{Seen, Turned, nap},
     wire::{
         key::Keys,
@@ -67,24 +67,24 @@ impl RedisEngine {
     pub async fn connect(config: Config) -> Result<Self> {
         if config.layout != Layout::Native {
             let plain = Error::new(ErrorKind::InvalidConfig, "connect", "this is not the layout of this engine");
-            return Err(plain.hint("take RedisPlainEngine, or fencelock_redis::connect, which looks at the layout"));
+            return Err(plain.hint("take the engine of that layout, or fencelock_redis::connect, which looks at it"));
         }
         on_tokio(Self::open(config)).await
     }
     pub(crate) async fn open(config: Config) -> Result<Self> {
         let link = Link::new(&config)?;
         let told = |fault: Fault| fault.tell("connect", &config.endpoint());
-        let templates = match &config.layout {
-            Layout::Native => None,
-            Layout::Plain(templates) => Some(templates),
+        let (keys, records) = match &config.layout {
+            Layout::Native => (Keys::new(&config.namespace), Records::Native),
+            Layout::Plain(templates) => (Keys::plain(&templates.key), Records::Plain(Plain::new(templates.clone()))),
+            Layout::Redisson(template) => (Keys::plain(template), Records::Redisson),
         };
-        let keys = templates.map_or_else(|| Keys::new(&config.namespace), |all| Keys::plain(&all.key));
         let conn = link.at(&keys.id()).await.map_err(told)?;
         let pushed = config.resp3 && may_track(&link, &conn).await.map_err(told)?;
         let random = |n: EngineId| n.to_string();
         let (client, mine) = (EngineId::random()?, random(EngineId::random()?));
         let client = u128::from_str_radix(&random(client), 16).unwrap_or_default();
-        let shared = Arc::new(Shared::new(keys, templates.cloned().map(Plain::new), link, client, pushed));
+        let shared = Arc::new(Shared::new(keys, records, link, client, pushed));
         let id = remember_id(&shared, &mine).await.map_err(told)?;
         let mut known = u128::from_str_radix(&id, 16).map_err(|_| told(Fault::Answer))?;
         let mut capabilities = Capabilities {
@@ -104,11 +104,24 @@ impl RedisEngine {
             max_ttl: MAX_TTL,
             drift: 0.01,
         };
-        if let Some(templates) = templates {
-            // The same name is another lock there than in the other layout, or by another template.
-            known = mixed(known, &templates.key);
+        // The same name is another lock there than in another layout, or by another template.
+        let layout = match &config.layout {
+            Layout::Native => "native",
+            Layout::Plain(templates) => {
+                known = mixed(known, &templates.key);
+                (capabilities.read_write, capabilities.downgrade) = (false, false);
+                "plain"
+            }
+            Layout::Redisson(template) => {
+                known = mixed(known, &format!("redisson {template}"));
+                // Where nobody tells of it a reader's lease may be cut short by others (`redisson`).
+                capabilities.downgrade = pushed;
+                "redisson"
+            }
+        };
+        if shared.are_shared() {
             let can = &mut capabilities;
-            (can.read_write, can.downgrade, can.permits, can.cells, can.tickets) = (false, false, false, false, false);
+            (can.permits, can.cells, can.tickets) = (false, false, false);
             (can.fencing, can.ordering) = (Fencing::OursOnly, Ordering::Any);
             can.waiting = if pushed { Waiting::Push } else { Waiting::Poll };
         }
@@ -117,7 +130,7 @@ impl RedisEngine {
             scheme: config.scheme(),
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),
-            layout: if templates.is_some() { "plain" } else { "native" },
+            layout,
             capabilities,
             default_ttl: config.ttl,
         };
@@ -227,14 +240,16 @@ impl Drop for Sweep<'_> {
         let _ = self.orders.send(Order::Sweep { key, hold, haunt });
     }
 }
-/// The server tells this user when a key changes.
+/// The server tells this user when a key changes; where it is asked to for each, also that.
 async fn may_track(link: &Link, conn: &Conn) -> Result<bool, Fault> {
-    let tracking = |on: &str| redis::cmd("CLIENT").arg("TRACKING").arg(on).to_owned();
-    match link.command(conn, &tracking("ON")).await {
-        Ok(_) => link.command(conn, &tracking("OFF")).await.map(|_| true),
-        Err(fault) if fault.ends_connection() => Err(fault),
-        Err(_) => Ok(false),
+    for words in link.tracking().into_iter().chain([vec!["TRACKING", "OFF"]]) {
+        match link.command(conn, redis::cmd("CLIENT").arg(words)).await {
+            Ok(_) => {}
+            Err(fault) if fault.ends_connection() => return Err(fault),
+            Err(_) => return Ok(false),
+        }
     }
+    Ok(true)
 }
 impl fmt::Debug for RedisEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -352,10 +367,11 @@ impl Engine for RedisEngine {
     }
     async fn renew(&self, grants: &[Grant]) -> Result<Vec<Renewed>> {
         let told = self.told("renew");
-        let kept = grants.iter().map(|Grant { name, hold, token, ttl, .. }| Kept {
+        let kept = grants.iter().map(|Grant { name, hold, token, claim, ttl, .. }| Kept {
             name,
             hold: *hold,
             token: *token,
+            claim: *claim,
             ttl: *ttl,
         });
         let kept: Vec<_> = kept.collect();

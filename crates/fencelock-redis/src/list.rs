@@ -3,7 +3,7 @@
 use crate::{
     error::Fault,
     link::{Conn, clock},
-    shared::Shared,
+    shared::{Records, Shared},
     wire::{
         record::status,
         reply::{bytes, number, text},
@@ -84,6 +84,9 @@ async fn scan(
 ) -> Result<(String, Vec<(String, Name)>), Fault> {
     let mut scan = redis::cmd("SCAN");
     scan.arg(cursor).arg("MATCH").arg(shared.keys.pattern(prefix)).arg("COUNT").arg(step);
+    if matches!(shared.records, Records::Redisson) {
+        scan.arg("TYPE").arg("hash");
+    }
     let answer = shared.link.command(conn, &scan).await?;
     let Value::Array(parts) = &answer else { return Err(Fault::Answer) };
     let [next, Value::Array(found)] = parts.as_slice() else { return Err(Fault::Answer) };
@@ -110,8 +113,10 @@ async fn live(
     if keys.is_empty() {
         return Ok(Vec::new());
     }
-    if shared.plain.is_some() {
-        return shared.sights(conn, keys).await;
+    match shared.records {
+        Records::Native => {}
+        Records::Plain(_) => return shared.sights(conn, keys).await,
+        Records::Redisson => return shared.held_hashes(conn, keys).await,
     }
     let mut ask = redis::pipe();
     for (_, name) in &keys {

@@ -9,8 +9,9 @@ use crate::{
         key::Keys,
         reply::number,
         scripts::{
-            ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, PLAIN_ACQUIRE, PLAIN_RELEASE, PLAIN_RENEW, REFRESH,
-            RELEASE, REMEMBER, RENEW, RESIZE, Script,
+            ACQUIRE, CELL_LOAD, CELL_SWAP, EXCHANGE, FORCE, PLAIN_ACQUIRE, PLAIN_RELEASE, PLAIN_RENEW,
+            REDISSON_ACQUIRE, REDISSON_DOWNGRADE, REDISSON_RELEASE, REDISSON_RENEW, REFRESH, RELEASE, REMEMBER, RENEW,
+            RESIZE, Script,
         },
     },
 };
@@ -21,7 +22,7 @@ use std::sync::Arc;
 
 /// All scripts: name, hash, text.
 pub fn scripts() -> Vec<(&'static str, String, &'static str)> {
-    let all: [(&str, &Script); 13] = [
+    let all: [(&str, &Script); 17] = [
         ("acquire", &ACQUIRE),
         ("cell_load", &CELL_LOAD),
         ("cell_swap", &CELL_SWAP),
@@ -30,6 +31,10 @@ pub fn scripts() -> Vec<(&'static str, String, &'static str)> {
         ("plain_acquire", &PLAIN_ACQUIRE),
         ("plain_release", &PLAIN_RELEASE),
         ("plain_renew", &PLAIN_RENEW),
+        ("redisson_acquire", &REDISSON_ACQUIRE),
+        ("redisson_downgrade", &REDISSON_DOWNGRADE),
+        ("redisson_release", &REDISSON_RELEASE),
+        ("redisson_renew", &REDISSON_RENEW),
         ("refresh", &REFRESH),
         ("release", &RELEASE),
         ("remember", &REMEMBER),

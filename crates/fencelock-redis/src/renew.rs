@@ -1,13 +1,13 @@
 //! Renewals: many holds in few commands.
 use crate::{
     error::Fault,
-    shared::{Shared, micros},
+    shared::{Records, Shared, micros},
     wire::{
         reply::number,
-        scripts::{PLAIN_RENEW, RENEW, Script},
+        scripts::{PLAIN_RENEW, REDISSON_RENEW, RENEW, Script},
     },
 };
-use fencelock_core::{BootClock, Clock, HoldId, Name, Token};
+use fencelock_core::{BootClock, Claim, Clock, HoldId, Name, Token};
 use redis::{Cmd, Pipeline, RedisWrite, Value};
 use std::time::Duration;
 
@@ -21,6 +21,7 @@ pub(crate) struct Kept<'a> {
     pub(crate) name: &'a Name,
     pub(crate) hold: HoldId,
     pub(crate) token: Token,
+    pub(crate) claim: Claim,
     /// From now on so long at least; zero: its record is kept for as long as it should, and nothing else of it changes.
     pub(crate) ttl: Duration,
 }
@@ -38,6 +39,14 @@ impl Shared {
         if let Some(answers) = self.prolong(limit, all).await {
             return Ok(answers);
         }
+        let mut answers = self.extend(limit, all).await?;
+        if matches!(self.records, Records::Redisson) && self.pushed {
+            self.watched(limit, all, &mut answers).await;
+        }
+        Ok(answers)
+    }
+    /// The same, by scripts.
+    pub(crate) async fn extend(&self, limit: Duration, all: &[Kept<'_>]) -> Result<Vec<Answered>, Fault> {
         if self.link.is_cluster() {
             return Ok(self.renew_apart(limit, all).await);
         }
@@ -88,9 +97,16 @@ impl Shared {
         answers.iter().map(|answer| one(answer).unwrap_or(Answered::Unknown)).collect()
     }
     fn renews(&self) -> &'static Script {
-        if self.plain.is_some() { &PLAIN_RENEW } else { &RENEW }
+        match self.records {
+            Records::Native => &RENEW,
+            Records::Plain(_) => &PLAIN_RENEW,
+            Records::Redisson => &REDISSON_RENEW,
+        }
     }
     fn renewal(&self, part: &[Kept<'_>], first: &str, body: &str) -> Cmd {
+        if matches!(self.records, Records::Redisson) {
+            return self.renewal_of_fields(part, first, body);
+        }
         let mut cmd = Cmd::with_capacity(4 + 4 * part.len(), 128 + body.len() + 128 * part.len());
         cmd.arg(first).arg(body).arg(part.len());
         for kept in part {

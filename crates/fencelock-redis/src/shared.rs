@@ -13,7 +13,7 @@ use crate::{
         scripts::{REFRESH, RELEASE},
     },
 };
-use fencelock_core::{BootClock, Clock, Grant, HoldId, Identity, Lease, Moment, Name, Request, Status, Token};
+use fencelock_core::{BootClock, Claim, Clock, Grant, HoldId, Identity, Lease, Moment, Name, Request, Status, Token};
 use redis::Value;
 use std::{
     collections::{HashMap, VecDeque},
@@ -33,12 +33,20 @@ pub(crate) const LEAVE: Duration = Duration::from_millis(800);
 /// No push comes later than this.
 const LATE_PUSH: Duration = Duration::from_secs(10);
 
+/// How locks are written.
+#[derive(Debug)]
+pub(crate) enum Records {
+    Native,
+    /// As strings, for others too.
+    Plain(Plain),
+    /// As Redisson has them.
+    Redisson,
+}
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) keys: Keys,
     pub(crate) link: Arc<Link>,
-    /// Keys are those of the layout `plain`.
-    pub(crate) plain: Option<Plain>,
+    pub(crate) records: Records,
     client: u128,
     /// The server tells of changes of keys.
     pub(crate) pushed: bool,
@@ -114,7 +122,8 @@ impl Holds {
 pub(crate) struct Own {
     pub(crate) name: Name,
     pub(crate) token: Token,
-    /// What its key says, in the layout `plain`.
+    pub(crate) claim: Claim,
+    /// What its key says, where others have locks, too.
     pub(crate) value: Option<Arc<str>>,
     /// Nobody has it any more after that, unless it is renewed.
     pub(crate) until: Moment,
@@ -140,13 +149,17 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(keys: Keys, plain: Option<Plain>, link: Arc<Link>, client: u128, pushed: bool) -> Self {
+    pub(crate) fn new(keys: Keys, records: Records, link: Arc<Link>, client: u128, pushed: bool) -> Self {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
         let (waits, held, observed) = Default::default();
         let (here, fresh) = (format!("{host} {pid} "), Notify::new());
-        Self { keys, link, plain, client, pushed, here, waits, held, observed, fresh }
+        Self { keys, link, records, client, pushed, here, waits, held, observed, fresh }
+    }
+    /// The keys are those of others, too: there is no queue.
+    pub(crate) fn are_shared(&self) -> bool {
+        !matches!(self.records, Records::Native)
     }
     /// Where this client hears of this lock: all of one server on one channel; in a cluster on one that lies with the key (SAFETY H1).
     fn channel(&self, key: &str) -> String {
@@ -273,7 +286,8 @@ impl Shared {
     fn keep(&self, request: &Request, token: Token, sent_at: Moment, now: i64, value: Option<Arc<str>>) -> Grant {
         let (name, hold) = (request.name().clone(), request.hold());
         let mut held = lock(&self.held);
-        held.put(hold, Own { name: name.clone(), token, value, until: sent_at + request.ttl() });
+        let (claim, until) = (request.claim(), sent_at + request.ttl());
+        held.put(hold, Own { name: name.clone(), token, claim, value, until });
         if self.pushed {
             held.new.push_back((BootClock.now() + SETTLED, hold));
         }
@@ -282,7 +296,7 @@ impl Shared {
         if first {
             self.fresh.notify_one();
         }
-        let (claim, ttl, lease) = (request.claim(), request.ttl(), Lease::Own { sent_at });
+        let (ttl, lease) = (request.ttl(), Lease::Own { sent_at });
         Grant { name, claim, hold, token, ttl, lease, server_micros: now, place: None }
     }
     /// These have their full length again.
@@ -365,7 +379,7 @@ impl Shared {
         self.link.turned(conn, |conn| async move { self.confirm(&conn, request, seen).await }).await
     }
     async fn confirm(&self, conn: &Conn, request: &Request, seen: Seen) -> Result<(Reply, Moment), Fault> {
-        if self.plain.is_some() {
+        if self.are_shared() {
             return self.put_off(conn, request).await;
         }
         let sent_at = BootClock.now();
@@ -399,7 +413,7 @@ impl Shared {
     }
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, key: &str, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
-        if self.plain.is_some() {
+        if self.are_shared() {
             let left = self.give_back(key, hold, token, None).await?;
             return Ok(match left {
                 Ok(()) => Reply::Done { number: 0, now: 0, ago: Duration::ZERO },
@@ -424,8 +438,10 @@ impl Shared {
         self.link.turned(self.link.at(key).await?, |conn| async move { self.status(&conn, name, key).await }).await
     }
     async fn status(&self, conn: &Conn, name: &Name, key: &str) -> Result<Status, Fault> {
-        if self.plain.is_some() {
-            return self.sight(conn, name, key).await;
+        match self.records {
+            Records::Native => {}
+            Records::Plain(_) => return self.sight(conn, name, key).await,
+            Records::Redisson => return self.holders(conn, name, key).await,
         }
         let mut all = redis::pipe();
         all.cmd("HGETALL").arg(key).cmd("TIME");
@@ -439,8 +455,10 @@ impl Shared {
     /// Which of these are not written any more, or not as ours; and those of which nothing is known. It ends with a read of each key,
     /// so a connection that tracks keys goes on to hear of them. A record that somebody lets end too early is put right (SAFETY H3).
     pub(crate) async fn missing(&self, holds: &[(HoldId, Own)]) -> (Vec<HoldId>, Vec<(HoldId, Own)>) {
-        if self.plain.is_some() {
-            return self.gone(holds).await;
+        match self.records {
+            Records::Native => {}
+            Records::Plain(_) => return self.gone(holds).await,
+            Records::Redisson => return self.without_field(holds).await,
         }
         let keys: Vec<String> = holds.iter().map(|(_, own)| self.keys.key(&own.name)).collect();
         let key = |at: usize| keys.get(at).map_or("", String::as_str);
@@ -452,6 +470,7 @@ impl Shared {
             name: &own.name,
             hold: *hold,
             token: own.token,
+            claim: own.claim,
             ttl: Duration::ZERO,
         });
         let early: Vec<_> = early.collect();
@@ -496,7 +515,7 @@ mod tests {
     #[tokio::test]
     async fn a_push_is_given_back_by_nobody_but_who_gave_up() {
         let config = Config::new("h", 1);
-        let shared = Arc::new(Shared::new(Keys::new(""), None, Link::new(&config).unwrap(), 7, true));
+        let shared = Arc::new(Shared::new(Keys::new(""), Records::Native, Link::new(&config).unwrap(), 7, true));
         let expect = |hold| shared.expect(hold, "fl:a b");
         let hold = |n: u8| HoldId::from_bytes([n; 16]);
         let push = |n: u8| shared.heard(&format!("{} fl:a b", hold(n)));

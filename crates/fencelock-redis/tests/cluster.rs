@@ -114,6 +114,51 @@ fn keys_of_others_lie_where_they_do() {
         }
     });
 }
+/// Redisson's: what stands beside a lock lies with it, and a name that would tear them apart is refused.
+#[test]
+fn what_redisson_keeps_beside_a_lock_lies_with_it() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let keys = "ttl=5s&layout=redisson";
+        let (a, b) = (connect_to(&url(&servers, keys)).await, connect_to(&url(&servers, keys)).await);
+        for name in ["a{b", "{", "}", "{}x", "a}b"] {
+            let error = a.mutex(name).try_lock().await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}: {error}");
+        }
+        let odd = ["a b", "{a}b", "order:{42}", "%7B", "\u{1F512}"];
+        let names: Vec<_> = odd.iter().map(|name| (*name).to_owned()).chain((0..30).map(|n| format!("x{n}"))).collect();
+        let mut guards = Vec::new();
+        for name in &names {
+            guards.push(a.mutex(name.clone()).lock().await.unwrap());
+        }
+        let items = b.list("", &fencelock_core::Page::default()).await.unwrap().items;
+        assert_eq!(items.len(), names.len());
+        let ends: Vec<_> = guards.iter().map(|guard| guard.valid_until()).collect();
+        eventually("renewed", || async { guards.iter().zip(&ends).all(|(guard, end)| guard.valid_until() > *end) })
+            .await;
+        for (name, guard) in names.iter().zip(guards) {
+            if name.ends_with('3') {
+                let lost = guard.lost();
+                let node = servers.primary_of(servers.slot(name)).unwrap();
+                assert_eq!(servers.ask(node, &["DEL", name]).unwrap(), "1");
+                assert_eq!(soon(lost).await, LossReason::TakenOver, "{name}");
+                continue;
+            }
+            let next = tokio::spawn(b.mutex(name.clone()).lock());
+            tokio::time::sleep(20 * MS).await;
+            guard.release().await.unwrap();
+            let next = soon(next).await.unwrap().unwrap();
+            assert!(next.token().get() > 0);
+            next.release().await.unwrap();
+            let writer = a.rw_lock(name.clone()).write().await.unwrap();
+            let waits = tokio::spawn(b.rw_lock(name.clone()).read());
+            tokio::time::sleep(20 * MS).await;
+            let reader = writer.downgrade().await.unwrap();
+            soon(waits).await.unwrap().unwrap().release().await.unwrap();
+            reader.release().await.unwrap();
+        }
+    });
+}
 /// The replicas' clocks are half a second behind: a failover takes longer.
 #[test]
 fn replicas_whose_clocks_are_a_little_behind() {

@@ -72,7 +72,9 @@ pub mod redis {
     #[cfg(feature = "bench")]
     #[doc(hidden)]
     pub use fencelock_redis::raw;
-    pub use fencelock_redis::{Acl, Config, Layout, RedisEngine, RedisPlainEngine, Templates, Tls, Topology};
+    pub use fencelock_redis::{
+        Acl, Config, Layout, RedisEngine, RedisPlainEngine, RedisRedissonEngine, Templates, Tls, Topology,
+    };
 }
 
 /// ZooKeeper.

@@ -9,7 +9,7 @@ mod sentinel;
 mod server;
 
 use crate::{
-    config::{Config, Topology},
+    config::{Config, Layout, Topology},
     error::{Fault, Redirect},
     wire::{
         reply::{Reply, number, reply, text},
@@ -23,6 +23,7 @@ use fencelock_core::{
 };
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use replicas::Replicas;
+pub(crate) use scattered::next_is_watched;
 use sentinel::Sentinels;
 pub(crate) use sentinel::follow;
 use server::{Login, Server};
@@ -63,6 +64,8 @@ pub(crate) struct Link {
     login: Login,
     pub(crate) endpoint: Arc<str>,
     resp3: bool,
+    /// The server tells of those keys alone that it is asked to.
+    picks: bool,
     pub(crate) keep: String,
     least_kept: i64,
     /// All that were met, so that what is known of a server's clock outlives its connections.
@@ -146,6 +149,7 @@ impl Link {
             login,
             endpoint: config.endpoint().into(),
             resp3: config.resp3,
+            picks: matches!(config.layout, Layout::Redisson(_)),
             keep: config.retention.as_millis().to_string(),
             least_kept: i64::try_from(config.retention.as_millis() / 2).unwrap_or(i64::MAX),
             servers: Mutex::default(),
@@ -350,9 +354,23 @@ impl Link {
         wire.server.time.seen(sent, received, clock(&time).ok_or(Fault::Answer)?);
         if pushes.is_some() {
             // Without the right to it holds are looked at with each renewal; `info` has said so.
-            wire.tracks = wire.send(redis::cmd("CLIENT").arg("TRACKING").arg("ON").arg("NOLOOP")).await.is_ok();
+            wire.tracks = true;
+            for words in self.tracking() {
+                wire.tracks &= wire.send(redis::cmd("CLIENT").arg(words)).await.is_ok();
+            }
+            if self.picks {
+                // What was said last is of the next command: of none that reads a key.
+                wire.send(&redis::cmd("PING")).await.map_err(Fault::Connect)?;
+            }
         }
         Ok(wire)
+    }
+    /// How a connection is told of changes, after `CLIENT`.
+    pub(crate) fn tracking(&self) -> Vec<Vec<&'static str>> {
+        match self.picks {
+            false => vec![vec!["TRACKING", "ON", "NOLOOP"]],
+            true => vec![vec!["TRACKING", "ON", "OPTIN", "NOLOOP"], vec!["CACHING", "YES"]],
+        }
     }
     /// The next command opens another one. What its server would have told is not told any more.
     fn give_up(&self, conn: &Conn) {

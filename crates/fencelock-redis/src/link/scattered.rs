@@ -7,6 +7,10 @@ use redis::{Cmd, Pipeline, Value};
 use std::sync::atomic::Ordering::Relaxed;
 use std::{sync::Arc, time::Duration};
 
+/// The server tells when the key of the next command changes: of all others it does not, so it need not remember them.
+pub(crate) fn next_is_watched() -> Cmd {
+    redis::cmd("CLIENT").arg("CACHING").arg("YES").to_owned()
+}
 impl Link {
     /// One command for each of these keys, in one pipeline for each server; each has its own answer, in their order. A server that
     /// is silent keeps none of another one's waiting for longer than `limit`.
@@ -14,6 +18,24 @@ impl Link {
         &self,
         limit: Duration,
         keys: &[String],
+        cmd: impl Fn(usize) -> Cmd,
+    ) -> Vec<Result<Value, Fault>> {
+        self.scatter(limit, keys, false, cmd).await
+    }
+    /// The same, of reads: where the server tells only of keys that it is asked to, it tells of the next change of each (SAFETY G6).
+    pub(crate) async fn watching(
+        &self,
+        limit: Duration,
+        keys: &[String],
+        cmd: impl Fn(usize) -> Cmd,
+    ) -> Vec<Result<Value, Fault>> {
+        self.scatter(limit, keys, true, cmd).await
+    }
+    async fn scatter(
+        &self,
+        limit: Duration,
+        keys: &[String],
+        watches: bool,
         cmd: impl Fn(usize) -> Cmd,
     ) -> Vec<Result<Value, Fault>> {
         let mut answers: Vec<Result<Value, Fault>> = keys.iter().map(|_| Err(Fault::Unreached)).collect();
@@ -32,13 +54,18 @@ impl Link {
         let cmd = &cmd;
         let asked = groups.iter().map(|(conn, group)| async move {
             let conn = conn.as_ref().map_err(Clone::clone)?;
-            let mut all = Pipeline::with_capacity(group.len());
-            group.iter().for_each(|at| {
+            let watches = watches && conn.tracks;
+            let mut all = Pipeline::with_capacity(2 * group.len());
+            for at in group {
+                if watches {
+                    all.add_command(next_is_watched());
+                }
                 all.add_command(cmd(*at));
-            });
+            }
             #[cfg(feature = "bench")]
-            self.sent.fetch_add(group.len() as u64 - 1, Relaxed);
-            self.limited(conn, conn.server.patience().min(limit), conn.send_all(&all)).await
+            self.sent.fetch_add(all.len() as u64 - 1, Relaxed);
+            let answers = self.limited(conn, conn.server.patience().min(limit), conn.send_all(&all)).await?;
+            Ok::<_, Fault>(if watches { answers.into_iter().skip(1).step_by(2).collect() } else { answers })
         });
         let asked = join_all(asked).await;
         let mut put = |at: usize, answer| {

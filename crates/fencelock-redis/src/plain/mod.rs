@@ -3,8 +3,8 @@ mod record;
 mod value;
 mod wait;
 
-pub(crate) use record::Plain;
-pub(crate) use value::mixed;
+pub(crate) use record::{Claimed, Plain, Question};
+pub(crate) use value::{FOR_EVER, beginning, mixed, ours, tail, theirs};
 pub(crate) use wait::wait;
 
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     error::Fault,
     keeper::Order,
     link::CONNECT_TIMEOUT,
+    redisson::RedisRedissonEngine,
     turns::Turned,
 };
 use async_trait::async_trait;
@@ -20,7 +21,6 @@ use fencelock_core::{
     BootClock, Busy, Clock, Engine, EngineInfo, Error, ErrorKind, Grant, Listing, Name, Outcome, Page, Released,
     Renewed, Reports, Request, Result, Status, Token, on_tokio,
 };
-use record::Claimed;
 use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
 
@@ -31,7 +31,7 @@ pub struct RedisPlainEngine(RedisEngine);
 /// The engine of this configuration's layout.
 ///
 /// # Errors
-/// As [`RedisEngine::connect`] and [`RedisPlainEngine::connect`].
+/// As [`RedisEngine::connect`], [`RedisPlainEngine::connect`] and [`RedisRedissonEngine::connect`].
 ///
 /// # Cancel safety
 /// As there.
@@ -46,6 +46,7 @@ pub async fn connect(config: Config) -> Result<Arc<dyn Engine>> {
     Ok(match config.layout {
         Layout::Native => Arc::new(RedisEngine::connect(config).await?),
         Layout::Plain(_) => Arc::new(RedisPlainEngine::connect(config).await?),
+        Layout::Redisson(_) => Arc::new(RedisRedissonEngine::connect(config).await?),
     })
 }
 
@@ -65,7 +66,7 @@ impl RedisPlainEngine {
     /// # Ok(()) }
     /// ```
     pub async fn connect(config: Config) -> Result<Self> {
-        if config.layout == Layout::Native {
+        if !matches!(config.layout, Layout::Plain(_)) {
             let native = Error::new(ErrorKind::InvalidConfig, "connect", "this is not the layout of this engine");
             return Err(native.hint("write layout=plain"));
         }
@@ -83,64 +84,73 @@ impl RedisPlainEngine {
     }
 }
 
+/// Asks for a key that others use, too; where somebody has it, as often as it changes.
+pub(crate) async fn acquire(engine: &RedisEngine, request: &Request) -> Result<Outcome> {
+    let (shared, told) = (engine.shared(), engine.told("lock"));
+    let key = &*shared.keys.key(request.name());
+    let (mut misses, mut late, limit) = (0, false, BootClock.now() + CONNECT_TIMEOUT);
+    let busy = loop {
+        // Why there is none is told also to those who gave up waiting for it.
+        let conn = shared.link.soon(key, request.stopped()).await.map_err(&told)?;
+        match shared.claim(conn, request, false).await {
+            Ok(Claimed::Granted { number, now, sent_at, value }) => {
+                let sent_at = shared.acknowledged(request, sent_at).await.map_err(&told)?;
+                let granted = shared.granted_as(request, number, sent_at, now, value);
+                return granted.map(Outcome::Granted).ok_or_else(|| told(Fault::Answer));
+            }
+            Ok(Claimed::Busy { busy, .. }) if request.wait() => break busy,
+            Ok(Claimed::Busy { busy, .. }) => {
+                // Core takes this for nothing left behind.
+                drop(engine.drop_hold(request.name(), request.hold()));
+                return Ok(Outcome::Busy(busy));
+            }
+            Ok(Claimed::OtherKind(kind)) => {
+                drop(engine.drop_hold(request.name(), request.hold()));
+                return Err(request.other_kind(kind));
+            }
+            Ok(Claimed::Stopped) => return Ok(Outcome::Busy(Busy::default())),
+            Ok(Claimed::Past) if !late => late = true,
+            Ok(Claimed::Past) => return Err(shared.too_late()),
+            Err(fault) => {
+                let error = shared.link.tell("lock", &fault);
+                misses += 1;
+                let passes = fault.is_soon_over() && BootClock.now() < limit;
+                if !error.is_temporary() || !(misses <= AGAIN || passes) || request.is_stopped() {
+                    return Err(error);
+                }
+                tokio::select! {
+                    biased;
+                    () = request.stopped() => return Err(error),
+                    () = tokio::time::sleep(Duration::from_millis(10 << misses.min(5))) => {}
+                }
+            }
+        }
+    };
+    request.queued(busy.clone());
+    loop {
+        let (reply, rx) = oneshot::channel();
+        let order = Order::Look { request: request.clone(), busy: busy.clone(), reply };
+        if engine.orders().send(order).is_err() {
+            return Err(told(Fault::Closed));
+        }
+        match rx.await {
+            Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
+            Ok(Turned::Stopped(busy)) => return Ok(Outcome::Busy(busy)),
+            Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
+            Ok(Turned::Failed(fault)) => return Err(told(fault)),
+            // `run` was begun anew: it looks again.
+            Err(_) => {}
+        }
+    }
+}
+
 #[async_trait]
 impl Engine for RedisPlainEngine {
     fn info(&self) -> &EngineInfo {
         self.0.info()
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
-        let (shared, told) = (self.0.shared(), self.0.told("lock"));
-        let key = &*shared.keys.key(request.name());
-        let (mut misses, mut late, limit) = (0, false, BootClock.now() + CONNECT_TIMEOUT);
-        let busy = loop {
-            // Why there is none is told also to those who gave up waiting for it.
-            let conn = shared.link.soon(key, request.stopped()).await.map_err(&told)?;
-            match shared.claim(conn, request).await {
-                Ok(Claimed::Granted { number, now, sent_at, value }) => {
-                    let sent_at = shared.acknowledged(request, sent_at).await.map_err(&told)?;
-                    let granted = shared.granted_as(request, number, sent_at, now, value);
-                    return granted.map(Outcome::Granted).ok_or_else(|| told(Fault::Answer));
-                }
-                Ok(Claimed::Busy { busy, .. }) if request.wait() => break busy,
-                Ok(Claimed::Busy { busy, .. }) => {
-                    // Core takes this for nothing left behind.
-                    drop(self.0.drop_hold(request.name(), request.hold()));
-                    return Ok(Outcome::Busy(busy));
-                }
-                Ok(Claimed::Stopped) => return Ok(Outcome::Busy(Busy::default())),
-                Ok(Claimed::Past) if !late => late = true,
-                Ok(Claimed::Past) => return Err(shared.too_late()),
-                Err(fault) => {
-                    let error = shared.link.tell("lock", &fault);
-                    misses += 1;
-                    let passes = fault.is_soon_over() && BootClock.now() < limit;
-                    if !error.is_temporary() || !(misses <= AGAIN || passes) || request.is_stopped() {
-                        return Err(error);
-                    }
-                    tokio::select! {
-                        biased;
-                        () = request.stopped() => return Err(error),
-                        () = tokio::time::sleep(Duration::from_millis(10 << misses.min(5))) => {}
-                    }
-                }
-            }
-        };
-        request.queued(busy.clone());
-        loop {
-            let (reply, rx) = oneshot::channel();
-            let order = Order::Look { request: request.clone(), busy: busy.clone(), reply };
-            if self.0.orders().send(order).is_err() {
-                return Err(told(Fault::Closed));
-            }
-            match rx.await {
-                Ok(Turned::Granted(grant)) => return Ok(Outcome::Granted(grant)),
-                Ok(Turned::Stopped(busy)) => return Ok(Outcome::Busy(busy)),
-                Ok(Turned::Displaced) => return Ok(Outcome::Displaced),
-                Ok(Turned::Failed(fault)) => return Err(told(fault)),
-                // `run` was begun anew: it looks again.
-                Err(_) => {}
-            }
-        }
+        acquire(&self.0, request).await
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         self.0.withdraw(request).await

@@ -3,16 +3,18 @@ use super::value::{SIGHT, Sight, beginning, tail};
 use crate::{
     config::{MAX_TTL, Templates, filled},
     error::Fault,
-    link::{Conn, TURNS, clock},
+    link::{Conn, TURNS, clock, next_is_watched},
+    redisson,
     renew::{Answered, Kept},
-    shared::{Haunt, LEAVE, Own, Shared, micros},
+    shared::{Haunt, LEAVE, Own, Records, Shared, micros},
     wire::{
         reply::{Reply, bytes, number, text},
-        scripts::{PLAIN_ACQUIRE, PLAIN_RELEASE},
+        scripts::{PLAIN_ACQUIRE, PLAIN_RELEASE, Script},
     },
 };
 use fencelock_core::{
-    BootClock, Clock, Error, ErrorKind, HoldId, Holder, Identity, Moment, Name, Released, Request, Status, Token,
+    BootClock, Busy, Clock, Error, ErrorKind, HoldId, Holder, Identity, Kind, Moment, Name, Released, Request, Status,
+    Token,
 };
 use redis::{Pipeline, Value};
 use std::{
@@ -57,8 +59,10 @@ pub(crate) enum Claimed {
         sent_at: Moment,
         value: Arc<str>,
     },
+    /// It is a live lock of this kind.
+    OtherKind(Kind),
     Busy {
-        busy: fencelock_core::Busy,
+        busy: Busy,
         rest: Option<Duration>,
         tracks: bool,
     },
@@ -67,27 +71,64 @@ pub(crate) enum Claimed {
     /// Nobody wants it any more: nothing was sent.
     Stopped,
 }
+/// A script that claims a key, and which of its arguments says until when.
+pub(crate) struct Question {
+    pub(crate) script: &'static Script,
+    pub(crate) keys: Vec<String>,
+    pub(crate) args: Vec<String>,
+    pub(crate) end: usize,
+}
+impl Question {
+    async fn ask(&mut self, shared: &Shared, conn: &Conn, not_after: i64) -> Result<Value, Fault> {
+        if let Some(end) = self.args.get_mut(self.end) {
+            *end = not_after.to_string();
+        }
+        let keys: Vec<&str> = self.keys.iter().map(String::as_str).collect();
+        let args: Vec<&[u8]> = self.args.iter().map(String::as_bytes).collect();
+        shared.link.timed(conn, conn.server.patience(), self.script, &keys, &args).await
+    }
+}
 
 impl Shared {
     fn plain(&self) -> Result<&Plain, Fault> {
-        self.plain.as_ref().ok_or(Fault::Answer)
+        match &self.records {
+            Records::Plain(plain) => Ok(plain),
+            Records::Native | Records::Redisson => Err(Fault::Answer),
+        }
     }
-    /// One claim, wherever the key lies.
-    pub(crate) async fn claim(&self, mut conn: Conn, request: &Request) -> Result<Claimed, Fault> {
-        let key = &*self.keys.key(request.name());
+    fn question(&self, request: &Request, key: &str) -> Question {
+        if matches!(self.records, Records::Redisson) {
+            return self.question_of_field(request, key);
+        }
         let Identity { host, pid } = Identity::here();
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
         let floor = request.floor().map_or(0, Token::get).to_string();
-        let tail = tail(&host, pid, request.note());
-        let mut turns = 0;
+        let args = vec![hold, ttl, String::new(), floor, tail(&host, pid, request.note())];
+        Question { script: &PLAIN_ACQUIRE, keys: vec![key.to_owned()], args, end: 2 }
+    }
+    fn claimed(&self, answer: &Value, sent_at: Moment, tracks: bool) -> Result<Claimed, Fault> {
+        let claimed = match self.records {
+            Records::Redisson => redisson::claimed(answer, sent_at, tracks),
+            Records::Native | Records::Plain(_) => claimed(answer, sent_at, tracks),
+        };
+        claimed.ok_or(Fault::Answer)
+    }
+    /// One claim, wherever the key lies. `watches`: where the server can, it tells of the next change of the key.
+    pub(crate) async fn claim(&self, mut conn: Conn, request: &Request, watches: bool) -> Result<Claimed, Fault> {
+        let key = &*self.keys.key(request.name());
+        let (mut question, mut turns) = (self.question(request, key), 0);
         loop {
+            // *Invariant:* before the claim, so no change after it is missed.
+            if watches && conn.tracks && matches!(self.records, Records::Redisson) {
+                let mut all = Pipeline::with_capacity(2);
+                all.add_command(next_is_watched()).cmd("EXISTS").arg(key);
+                self.link.commands(&conn, &all).await?;
+            }
             let sent_at = BootClock.now();
             let Some((not_after, ends)) = conn.open_window(request, sent_at) else { return Ok(Claimed::Stopped) };
-            let not_after = not_after.to_string();
-            let args = [&*hold, &ttl, &not_after, &floor, &tail].map(str::as_bytes);
-            match self.link.timed(&conn, conn.server.patience(), &PLAIN_ACQUIRE, &[key], &args).await {
+            match question.ask(self, &conn, not_after).await {
                 Ok(answer) => {
-                    let claimed = claimed(&answer, sent_at, conn.tracks).ok_or(Fault::Answer)?;
+                    let claimed = self.claimed(&answer, sent_at, conn.tracks)?;
                     if matches!(claimed, Claimed::Granted { .. }) {
                         self.link.touched(&conn, key);
                     }
@@ -112,6 +153,9 @@ impl Shared {
         token: Option<Token>,
         value: Option<Arc<str>>,
     ) -> Result<Result<(), Option<Holder>>, Fault> {
+        if matches!(self.records, Records::Redisson) {
+            return self.end_hold(key, hold, token).await;
+        }
         let plain = self.plain()?;
         let begins = match token {
             Some(token) => format!("{}{token}.", beginning(hold)),
@@ -258,11 +302,9 @@ impl Shared {
     /// The same hold, for its full ttl once more: what a connection of its own writes.
     pub(crate) async fn put_off(&self, conn: &Conn, request: &Request) -> Result<(Reply, Moment), Fault> {
         let (sent_at, key) = (BootClock.now(), &*self.keys.key(request.name()));
-        let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
         // It creates nothing: its end was over before it was sent.
-        let args = [&*hold, &ttl, "0", "0", ""].map(str::as_bytes);
-        let answer = self.link.timed(conn, conn.server.patience(), &PLAIN_ACQUIRE, &[key], &args).await?;
-        let reply = match claimed(&answer, sent_at, false).ok_or(Fault::Answer)? {
+        let answer = self.question(request, key).ask(self, conn, 0).await?;
+        let reply = match self.claimed(&answer, sent_at, false)? {
             Claimed::Granted { number, now, .. } => Reply::Done { number, now, ago: Duration::ZERO },
             _ => Reply::Unknown { holder: None },
         };
@@ -270,7 +312,7 @@ impl Shared {
     }
     /// Renewals by commands without scripts; `None`: this server has none, or it is not known what the keys say.
     pub(crate) async fn prolong(&self, limit: Duration, all: &[Kept<'_>]) -> Option<Vec<Answered>> {
-        let plain = self.plain.as_ref().filter(|plain| plain.prolongs.load(Relaxed) == compares::SET)?;
+        let plain = self.plain().ok().filter(|plain| plain.prolongs.load(Relaxed) == compares::SET)?;
         let owns: Vec<Own> = all.iter().map(|kept| self.own(kept.hold)).collect::<Option<_>>()?;
         if owns.iter().any(|own| own.value.is_none()) {
             return None;

@@ -8,7 +8,7 @@ pub(crate) const SIGHT: usize = 4_096;
 /// So much a note may take: others keep whole values.
 const NOTE: usize = 2_048;
 /// What never ends by itself has this left.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+pub(crate) const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// What a value of ours ends with, behind its token.
 pub(crate) fn tail(host: &str, pid: u32, note: &str) -> String {
@@ -48,7 +48,7 @@ pub(crate) fn beginning(hold: HoldId) -> String {
     format!("{hold}.fl1.")
 }
 /// A value that is ours.
-fn ours(value: &[u8], left: Duration, now: i64) -> Option<Holder> {
+pub(crate) fn ours(value: &[u8], left: Duration, now: i64) -> Option<Holder> {
     let mut parts = std::str::from_utf8(value).ok()?.split('.');
     let hold: HoldId = parts.next()?.parse().ok()?;
     if parts.next()? != "fl1" {
@@ -66,7 +66,7 @@ fn ours(value: &[u8], left: Duration, now: i64) -> Option<Holder> {
 }
 /// Anybody else's. What stands for its token is made of the value, so it is the same for whoever looks, and below each of ours: those are
 /// made of the time.
-fn theirs(value: &[u8], left: Duration) -> Holder {
+pub(crate) fn theirs(value: &[u8], left: Duration) -> Holder {
     let id = hash(value);
     let token = i64::try_from(id >> 88).unwrap_or(0) + 1;
     let token = Token::new(token).unwrap_or_else(|| unreachable!("it is positive"));

@@ -25,7 +25,7 @@ pub(crate) async fn wait(shared: Arc<Shared>, request: Request, mut busy: Busy, 
         let mut change = pin!(changed.notified());
         // From here on no change is missed: the claim makes the server tell of the next one.
         change.as_mut().enable();
-        let claim = async { shared.claim(shared.link.at(&key).await?, &request).await };
+        let claim = async { shared.claim(shared.link.at(&key).await?, &request, true).await };
         let answer = tokio::select! {
             biased;
             answer = claim => answer,
@@ -53,6 +53,8 @@ pub(crate) async fn wait(shared: Arc<Shared>, request: Request, mut busy: Busy, 
                 let ends = rest.map(|rest| rest + Duration::from_micros(1_000 + fastrand::u64(0..APART)));
                 ends.map_or(look, |ends| ends.min(look))
             }
+            // It is asked for anew, and told what it is.
+            Ok(Claimed::OtherKind(_)) => break Turned::Displaced,
             Ok(Claimed::Stopped) => break Turned::Stopped(busy),
             Ok(Claimed::Past) if !late => {
                 late = true;

@@ -114,7 +114,7 @@ fn waiter(field: &str, of: u32, now: i64) -> Option<Waiter> {
     Some(Waiter { hold, claim: claim(letter, take, of), host, pid, note, waiting_for })
 }
 /// RESP2 tells a map as a list.
-fn pairs(value: &Value) -> Option<Vec<(&Value, &Value)>> {
+pub(crate) fn pairs(value: &Value) -> Option<Vec<(&Value, &Value)>> {
     match value {
         Value::Map(pairs) => Some(pairs.iter().map(|(key, value)| (key, value)).collect()),
         Value::Array(list) => Some(list.chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect()),

@@ -1,4 +1,4 @@
-//! The scripts. Each reads and writes one record, but `RENEW`, which takes several; each may be sent again with one effect.
+//! The scripts. Each reads and writes one record, but those that renew, which take several; each may be sent again with one effect.
 use redis::Script as Hashed;
 use std::sync::LazyLock;
 
@@ -23,6 +23,10 @@ script!(FORCE: "start" "common" "force");
 script!(PLAIN_ACQUIRE: "plain_acquire");
 script!(PLAIN_RELEASE: "plain_release");
 script!(PLAIN_RENEW: "plain_renew");
+script!(REDISSON_ACQUIRE: "redisson_common" "redisson_acquire");
+script!(REDISSON_DOWNGRADE: "redisson_common" "redisson_downgrade");
+script!(REDISSON_RELEASE: "redisson_common" "redisson_release");
+script!(REDISSON_RENEW: "redisson_renew");
 script!(REFRESH: "start" "common" "refresh");
 script!(RELEASE: "release_head" "common" "release_tail");
 script!(REMEMBER: "remember");

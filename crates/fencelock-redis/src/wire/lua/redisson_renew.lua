@@ -1,0 +1,31 @@
+-- One answer for each hold: 1 extended, 0 not there any more, -1 not to be judged. Nothing is made to end earlier. A lock of others on
+-- top of a mutex, which RReadWriteLock makes without looking, leaves nobody who has it alone.
+-- KEYS: of each hold the lock, and the key beside it
+-- ARGV: 1 keep, then of each its field, claim, how the key beside it begins, ttl
+local try=redis.pcall
+local time=redis.call('TIME')
+local now=time[1]*1000000+time[2]
+local out={}
+for n=1,#KEYS/2 do
+  local K,P=KEYS[2*n-1],KEYS[2*n]
+  local F,kind,mine,ms=ARGV[4*n-2],ARGV[4*n-1],ARGV[4*n],math.ceil(tonumber(ARGV[4*n+1])/1000)
+  local v,has=try('GET',P),try('HMGET',K,'mode',F,F..':write')
+  if type(v)=='table' or has.err then
+    local err=type(v)=='table' and v.err or has.err
+    out[n]=string.find(err,'WRONGTYPE',1,true) and 0 or -1
+  else
+    local mode,one,writes=has[1],has[2],has[3]
+    local is=kind=='m' and one and not mode or kind~='m' and (mode=='read' and one or mode=='write' and writes)
+    if not is or not v or string.sub(v,1,#mine)~=mine then
+      out[n]=0
+    else
+      local put=redis.call('PTTL',P)<ms and try('PEXPIRE',P,ms)
+      local left=redis.call('PTTL',K)
+      if type(put)~='table' and left<ms and (left~=-1 or kind~='r') then put=try('PEXPIRE',K,ms) end
+      -- It is a primary no more: whoever asks finds the one that is.
+      if type(put)=='table' and string.find(put.err,'READONLY',1,true) then return put end
+      out[n]=type(put)=='table' and -1 or 1
+    end
+  end
+end
+return {now,out}
