@@ -1,4 +1,4 @@
-// Contenders from other libraries: node-redlock and redis-semaphore behind one line in, one line out.
+// Contenders from other libraries: node-redlock, redis-semaphore and node-redisson behind one line in, one line out.
 //
 //     peer.js HOST:PORT
 //
@@ -8,13 +8,14 @@
 //     rounds KIND NAME N FILE           ok N MICROS | error TEXT
 //     release HANDLE                    ok | error TEXT
 //
-// KIND is redlock, whose name is the key; redis-semaphore, whose key of a mutex is `mutex:NAME`.
+// KIND is redlock or redisson, whose name is the key; redis-semaphore, whose key of a mutex is `mutex:NAME`.
 "use strict";
 const fs = require("fs");
 const readline = require("readline");
 const { Redis } = require("ioredis");
 const { default: Redlock } = require("redlock");
 const { Mutex } = require("redis-semaphore");
+const { Redisson } = require("node-redisson");
 
 const LEASE = 30_000;
 const DELAY = 20;
@@ -43,7 +44,16 @@ const kinds = {
     const mutex = new Mutex(client, name, { lockTimeout: LEASE, acquireTimeout: millis, retryInterval: DELAY });
     return (await mutex.tryAcquire()) ? mutex : null;
   },
+  // It waits for messages; without a limit it looks all the time.
+  async redisson(key, millis) {
+    theirs ??= new Redisson({ redis: { options: { host, port: Number(port) } } });
+    const lock = theirs.getLock(key);
+    if (millis === undefined) await lock.lock();
+    else if (!(await lock.tryLock(millis))) return null;
+    return { release: () => lock.unlock() };
+  },
 };
+let theirs;
 async function acquire(kind, name, millis) {
   const lock = await kinds[kind](name, Number(millis));
   if (!lock) return "busy";
@@ -60,7 +70,7 @@ async function release(handle) {
 async function rounds(kind, name, n, file) {
   const start = process.hrtime.bigint();
   for (let each = 0; each < Number(n); each++) {
-    const lock = await kinds[kind](name, LONGEST);
+    const lock = await kinds[kind](name, kind === "redisson" ? undefined : LONGEST);
     if (!lock) return `error not got in ${LONGEST} ms in round ${each}`;
     const before = Number(fs.readFileSync(file, "utf8"));
     await pause(1);
@@ -82,7 +92,7 @@ async function main() {
       console.log(`error ${failure}`.replace(/\s+/g, " "));
     }
   }
-  client.disconnect();
+  process.exit(0);
 }
 main().catch((failure) => {
   console.log(`error not connected: ${failure}`);

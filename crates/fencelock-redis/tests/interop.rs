@@ -1,7 +1,8 @@
-//! Locks shared with redis-py, python-redis-lock, pottery, node-redlock and redis-semaphore, as they are: one counter that nobody
-//! increments atomically, and who wakes whom. Rounds in full with FENCELOCK_PROVE=1, at a tenth without.
+//! Locks shared with redis-py, python-redis-lock, pottery, node-redlock, redis-semaphore and node-redisson, as they are: one counter that
+//! nobody increments atomically, and who wakes whom. Rounds in full with FENCELOCK_PROVE=1, at a tenth without.
 //!
-//! Planted to see them go red: a `SET` without looking whether the key is there; another template than theirs; no signal.
+//! Planted to see them go red: a `SET` without looking whether the key is there; another template than theirs; no signal; a hash that is
+//! taken whoever has it; a release that tells nobody.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
@@ -27,6 +28,9 @@ async fn rounds(client: Client, n: usize, file: PathBuf) {
         guard.release().await.unwrap();
     }
 }
+fn layout(kind: &str) -> &str {
+    if kind == "redisson" { kind } else { "plain" }
+}
 /// Two of ours and two of theirs at once.
 fn together(kind: &str, query: &str, key: &str, peer: fn(&Redis) -> Peer) {
     let (server, folder, n) = (Redis::start(), Folder::new("interop"), tenth(500));
@@ -34,7 +38,7 @@ fn together(kind: &str, query: &str, key: &str, peer: fn(&Redis) -> Peer) {
     fs::write(&file, "0").unwrap();
     let mut peers = [peer(&server), peer(&server)];
     runtime().block_on(async {
-        let url = format!("{}?layout=plain&{query}", server.url());
+        let url = format!("{}?{query}", server.url());
         let clients = [client(&url).await, client(&url).await];
         // They exclude each other before they count: it is one key.
         let (handle, _) = block_in_place(|| peers[0].acquire(&format!("{kind} x 5000")));
@@ -62,7 +66,8 @@ fn together(kind: &str, query: &str, key: &str, peer: fn(&Redis) -> Peer) {
         }
         assert_eq!(fs::read_to_string(&file).unwrap(), (4 * n).to_string(), "{kind}");
         println!(
-            "MEASURED | redis plain, {kind}: two of ours beside two of theirs, {n} rounds each | exact (ours in {took:?}, all in {:?}) | exact | ok",
+            "MEASURED | redis {}, {kind}: two of ours beside two of theirs, {n} rounds each | exact (ours in {took:?}, all in {:?}) | exact | ok",
+            layout(kind),
             began.elapsed()
         );
         assert_eq!(server.ask(&["EXISTS", key]).unwrap(), ":0");
@@ -71,37 +76,40 @@ fn together(kind: &str, query: &str, key: &str, peer: fn(&Redis) -> Peer) {
 
 #[test]
 fn a_counter_is_exact_beside_redis_py() {
-    together("redis-py", "template={}", "x", Peer::redis_python);
+    together("redis-py", "layout=plain&template={}", "x", Peer::redis_python);
 }
 #[test]
 fn a_counter_is_exact_beside_python_redis_lock() {
-    together("python-redis-lock", "template=lock:{}&signal=lock-signal:{}", "lock:x", Peer::redis_python);
+    together("python-redis-lock", "layout=plain&template=lock:{}&signal=lock-signal:{}", "lock:x", Peer::redis_python);
 }
 #[test]
 fn a_counter_is_exact_beside_pottery() {
-    together("pottery", "template=redlock:{}", "redlock:x", Peer::redis_python);
+    together("pottery", "layout=plain&template=redlock:{}", "redlock:x", Peer::redis_python);
 }
 #[test]
 fn a_counter_is_exact_beside_node_redlock() {
-    together("redlock", "template={}", "x", Peer::redis_node);
+    together("redlock", "layout=plain&template={}", "x", Peer::redis_node);
 }
 #[test]
 fn a_counter_is_exact_beside_redis_semaphore() {
-    together("redis-semaphore", "template=mutex:{}", "mutex:x", Peer::redis_node);
+    together("redis-semaphore", "layout=plain&template=mutex:{}", "mutex:x", Peer::redis_node);
 }
 
-/// python-redis-lock's waiters block on a list until their own lease would be over, 30 s: a release of ours wakes them; and theirs wakes
-/// ours, who hear of every change.
 #[test]
-fn releases_wake_the_other_side() {
+fn a_counter_is_exact_beside_node_redisson() {
+    together("redisson", "layout=redisson", "x", Peer::redis_node);
+}
+
+/// A release of ours wakes theirs, and theirs wakes ours, who hear of every change.
+fn wake(kind: &str, query: &str, key: &str, peer: fn(&Redis) -> Peer) {
     let server = Redis::start();
-    let mut peer = Peer::redis_python(&server);
+    let mut peer = peer(&server);
     runtime().block_on(async {
-        let client = client(&format!("{}?{PLAIN}&signal=lock-signal:{{}}", server.url())).await;
+        let client = client(&format!("{}?{query}", server.url())).await;
         let (mut theirs, mut ours) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..if full() { 30 } else { 5 } {
-            let guard = client.mutex("x").lock().await.unwrap();
-            peer.say("acquire python-redis-lock x 60000");
+            let guard = client.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+            peer.say(&format!("acquire {kind} x 60000"));
             tokio::time::sleep(300 * MS).await;
             let began = Instant::now();
             guard.release().await.unwrap();
@@ -120,10 +128,23 @@ fn releases_wake_the_other_side() {
             ours = ours.max(at.saturating_duration_since(began));
             guard.release().await.unwrap();
             // No signal of it stays for the next round.
-            eventually("the signal ends", || async { server.ask(&["EXISTS", "lock-signal:x"]).unwrap() == ":0" }).await;
+            eventually("the signal ends", || async { server.ask(&["EXISTS", key]).unwrap() == ":0" }).await;
         }
         let limit = if full() { 200 * MS } else { 5 * SEC };
         assert!(theirs <= limit && ours <= limit, "{theirs:?}, {ours:?}");
-        println!("MEASURED | redis plain: a waiter of python-redis-lock after our release, and ours after theirs, longest | {theirs:?}, {ours:?} | <= 200 ms | ok");
+        println!(
+            "MEASURED | redis {}: a waiter of {kind} after our release, and ours after theirs, longest | {theirs:?}, {ours:?} | <= 200 ms | ok",
+            layout(kind)
+        );
     });
+}
+/// Its waiters block on a list until their own lease would be over, 30 s.
+#[test]
+fn releases_wake_the_other_side() {
+    wake("python-redis-lock", &format!("{PLAIN}&signal=lock-signal:{{}}"), "lock-signal:x", Peer::redis_python);
+}
+/// Its waiters wait for a message for as long as the lease lasts.
+#[test]
+fn releases_wake_node_redisson() {
+    wake("redisson", "layout=redisson", "x", Peer::redis_node);
 }

@@ -56,15 +56,14 @@ impl Peer {
         command.env("PYTHONPATH", &packages).arg(interop("redis/peer.py")).arg(format!("127.0.0.1:{}", server.port()));
         Self::start(command)
     }
-    /// node-redlock and redis-semaphore, in JavaScript.
+    /// node-redlock, redis-semaphore and node-redisson, in JavaScript.
     ///
     /// # Panics
     /// As there.
     pub fn redis_node(server: &Redis) -> Self {
         let packages = kept("interop-redis-node", &interop("redis/packages.json"), |folder, packages| {
             let mut npm = Command::new("sh");
-            let script =
-                "cp \"$1\" \"$2\"/package.json && exec npm install --silent --no-fund --no-audit --prefix \"$2\"";
+            let script = "cp \"$1\" \"$2\"/package.json && exec npm install --silent --no-fund --no-audit --legacy-peer-deps --prefix \"$2\"";
             npm.args(["-c", script, "npm"]).arg(packages).arg(folder);
             npm
         });
