@@ -115,6 +115,8 @@ pub enum Need {
     Waiters,
     /// Wake-ups that can be lost. The trial has a store of its own.
     WakeUps,
+    /// Readers do not pass a writer who waits.
+    WritersTurn,
 }
 impl Need {
     fn missing(self, ground: &Ground<'_>) -> Option<&'static str> {
@@ -155,6 +157,7 @@ impl Need {
                 fixture.wake_ups().is_some(),
                 "its wake-ups are not lost but with a connection, if at all: the engine's own tests cut those",
             ),
+            Self::WritersTurn => (family.gives_writers_a_turn(), "its readers pass writers who wait"),
         };
         (!has).then_some(why)
     }

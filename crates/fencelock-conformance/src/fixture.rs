@@ -32,6 +32,10 @@ pub trait Family: Send + Sync {
     fn tells_last_token(&self) -> bool {
         true
     }
+    /// Whether readers wait behind a writer who waits.
+    fn gives_writers_a_turn(&self) -> bool {
+        true
+    }
     /// Whether `held_for` counts from the grant at once. Where a record is not written again when its turn has come it is since somebody
     /// came, for a while.
     fn tells_since_the_grant(&self) -> bool {

@@ -7,11 +7,11 @@ cases! {
     "curator/two-clients" => two_clients, needs: [Waiters];
     "curator/some-releases-fail" => some_releases_fail;
     "curator/some-locks-fail-to-lock" => some_locks_fail_to_lock;
-    "curator/rw-participants" => rw_participants, needs: [ReadWrite];
+    "curator/rw-participants" => rw_participants, needs: [ReadWrite, Waiters];
     "curator/that-upgrading-is-disallowed" => upgrading_is_disallowed, needs: [ReadWrite];
     "curator/that-downgrading-respects-threads" => downgrading_respects_others, needs: [ReadWrite, Downgrade];
     "curator/downgrading" => downgrading, needs: [ReadWrite, Downgrade];
-    "curator/contending-downgrading" => contending_downgrading, needs: [ReadWrite, Downgrade];
+    "curator/contending-downgrading" => contending_downgrading, needs: [ReadWrite, Downgrade, Waiters];
     "curator/acquire-after-lost-server" => acquire_after_lost_server, needs: [Server, Permits];
     "curator/client-close" => client_close, needs: [Permits];
     "curator/release-in-chunks" => release_in_chunks, needs: [Permits];

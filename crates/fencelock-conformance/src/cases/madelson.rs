@@ -15,7 +15,7 @@ cases! {
     "madelson/cross-process" => cross_process;
     "madelson/cross-process-abandonment" => cross_process_abandonment;
     "madelson/cross-process-with-kill" => cross_process_with_kill, needs: [Crash];
-    "madelson/writer-trumps-reader" => writer_trumps_reader, needs: [ReadWrite];
+    "madelson/writer-trumps-reader" => writer_trumps_reader, needs: [ReadWrite, WritersTurn];
     "madelson/max-count" => max_count, needs: [Permits, ManyPermits];
     "madelson/concurrency-handling" => concurrency_handling, needs: [Permits];
     "madelson/high-ticket-count" => high_ticket_count, needs: [Permits, ManyPermits];

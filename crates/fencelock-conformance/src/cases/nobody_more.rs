@@ -4,7 +4,7 @@ use super::prelude::*;
 cases! {
     "nobody/token-over-expiry" => token_over_expiry, needs: [Crash];
     "nobody/token-over-force-release" => token_over_force_release;
-    "nobody/writer-under-endless-readers" => writer_under_endless_readers, needs: [ReadWrite];
+    "nobody/writer-under-endless-readers" => writer_under_endless_readers, needs: [ReadWrite, WritersTurn];
     "nobody/downgrade-wakes-readers" => downgrade_wakes_readers, needs: [Alone, Downgrade, ReadWrite];
     "nobody/client-clock-off" => client_clock_off, needs: [Clocks];
     "nobody/odd-names" => odd_names, limit: 60;

@@ -19,7 +19,7 @@ cases! {
     "redisson/expire-read" => expire_read, needs: [ReadWrite, FixedLeases];
     "redisson/expire-write" => expire_write, needs: [ReadWrite, FixedLeases];
     "redisson/rw-lock-unlock" => rw_lock_unlock, needs: [ReadWrite];
-    "redisson/rw-reentrancy" => rw_reentrancy, needs: [ReadWrite];
+    "redisson/rw-reentrancy" => rw_reentrancy, needs: [ReadWrite, WritersTurn];
     "redisson/rw-hold-count" => rw_hold_count, needs: [ReadWrite];
     "redisson/rw-is-locked" => rw_is_locked, needs: [ReadWrite];
     "redisson/rw-unlock-fail" => rw_unlock_fail, needs: [ReadWrite];

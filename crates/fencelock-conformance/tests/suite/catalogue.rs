@@ -19,12 +19,13 @@ use std::{
 /// A case that is to do is an error. Off only while the suite is being filled.
 const TODO_IS_AN_ERROR: bool = true;
 /// The scopes for which there is an engine, or a crate, here. All others wait for theirs.
-const HERE: [&str; 17] = [
+const HERE: [&str; 18] = [
     "any",
     "cli",
     "core",
     "etcd",
     "layout-plain",
+    "layout-redisson",
     "lease",
     "mysql",
     "postgres",

@@ -30,6 +30,7 @@ const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &redis::Servers::Sentinels,
     &redis::Servers::Cluster,
     &redis::Servers::Plain,
+    &redis::Servers::Redisson,
     &postgres::Lease::AsItComes,
     &postgres::Lease::Serializable,
     &postgres::Lease::Pooled,

@@ -17,6 +17,14 @@ pub(crate) enum Servers {
     Cluster,
     /// A string for each lock, and no queue.
     Plain,
+    /// A hash for each, as Redisson has it, and no queue.
+    Redisson,
+}
+impl Servers {
+    /// Its keys are those of others, too.
+    fn is_shared(&self) -> bool {
+        matches!(self, Self::Plain | Self::Redisson)
+    }
 }
 impl Servers {
     /// Of a client of theirs, wherever they are.
@@ -26,6 +34,7 @@ impl Servers {
             Self::Sentinels => format!("redis+sentinel://h/main?namespace={NAMESPACE}"),
             Self::Cluster => format!("redis+cluster://h?namespace={NAMESPACE}"),
             Self::Plain => format!("redis://h?layout=plain&template={NAMESPACE}:{{}}"),
+            Self::Redisson => format!("redis://h?layout=redisson&template={NAMESPACE}:{{}}"),
         };
         Config::from_url(&url).unwrap()
     }
@@ -49,10 +58,11 @@ impl Family for Servers {
             Self::Sentinels => "redis-sentinel",
             Self::Cluster => "redis-cluster",
             Self::Plain => "redis-plain",
+            Self::Redisson => "redis-redisson",
         }
     }
     fn scopes(&self) -> &'static [&'static str] {
-        if matches!(self, Self::Plain) { &["any", "lease"] } else { &["any", "lease", "queue"] }
+        if self.is_shared() { &["any", "lease"] } else { &["any", "lease", "queue"] }
     }
     fn tells_last_token(&self) -> bool {
         !matches!(self, Self::Plain)
@@ -60,23 +70,30 @@ impl Family for Servers {
     fn is_variant(&self) -> bool {
         !matches!(self, Self::Alone)
     }
+    fn gives_writers_a_turn(&self) -> bool {
+        !self.is_shared()
+    }
     fn tells_who_waits(&self) -> bool {
-        !matches!(self, Self::Plain)
+        !self.is_shared()
     }
     fn keeps_long_notes(&self) -> bool {
-        !matches!(self, Self::Plain)
+        !self.is_shared()
     }
     fn start(&self) -> Box<dyn Fixture> {
         let more = "maxclients 4000".to_owned();
         match self {
-            Self::Alone | Self::Plain => {
+            Self::Alone | Self::Plain | Self::Redisson => {
                 let mut arguments = ["--maxclients", "4000"].map(str::to_owned).to_vec();
                 arguments.extend(["--user", USER, "on", ">pw"].map(str::to_owned));
                 arguments.extend_from_slice(self.acl().words());
                 let server = Redis::with(RedisOptions { append_only: true, arguments, ..RedisOptions::default() });
                 let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), resp);
-                let plain = matches!(self, Self::Plain);
-                Box::new(if plain { Store::Plain(server, proxy) } else { Store::Alone(server, proxy) })
+                let layout = if matches!(self, Self::Plain) { "plain" } else { "redisson" };
+                Box::new(if self.is_shared() {
+                    Store::Shared(layout, server, proxy)
+                } else {
+                    Store::Alone(server, proxy)
+                })
             }
             // A machine that stands still for a while is no failover.
             Self::Sentinels => Box::new(Store::Sentinels(fencelock_testkit::Sentinels::with(SentinelsOptions {
@@ -115,7 +132,8 @@ async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> 
 enum Store {
     /// With a proxy in front of it: everybody goes through.
     Alone(Redis, Proxy),
-    Plain(Redis, Proxy),
+    /// In this layout, which others have, too.
+    Shared(&'static str, Redis, Proxy),
     Sentinels(fencelock_testkit::Sentinels),
     Cluster(RedisCluster),
 }
@@ -125,8 +143,8 @@ impl Store {
     fn url(&self) -> String {
         match self {
             Self::Alone(_, proxy) => format!("redis://{USER}:pw@{}", proxy.address()),
-            Self::Plain(_, proxy) => {
-                format!("redis://{USER}:pw@{}?layout=plain&template={NAMESPACE}:{{}}", proxy.address())
+            Self::Shared(layout, _, proxy) => {
+                format!("redis://{USER}:pw@{}?layout={layout}&template={NAMESPACE}:{{}}", proxy.address())
             }
             Self::Sentinels(all) => {
                 let keys = format!("sentinel_user={USER}&sentinel_password=pw");
@@ -138,7 +156,7 @@ impl Store {
     /// A command, of each server that has a part of the keys.
     fn ask(&self, words: &[&str]) -> Vec<String> {
         match self {
-            Self::Alone(server, _) | Self::Plain(server, _) => vec![server.ask(words).unwrap()],
+            Self::Alone(server, _) | Self::Shared(_, server, _) => vec![server.ask(words).unwrap()],
             Self::Sentinels(all) => vec![all.ask(all.primary().unwrap(), words).unwrap()],
             Self::Cluster(all) => (0..3).map(|node| all.ask(node, words).unwrap()).collect(),
         }
@@ -178,13 +196,13 @@ impl Fixture for Store {
     }
     fn records(&self) -> Option<&dyn Records> {
         // A key that is given back is none.
-        if matches!(self, Self::Plain(..)) { None } else { Some(self) }
+        if matches!(self, Self::Shared(..)) { None } else { Some(self) }
     }
     fn deletions(&self) -> Option<&dyn Deletions> {
         Some(self)
     }
     fn namespaces(&self) -> Option<&dyn Namespaces> {
-        if matches!(self, Self::Plain(..)) { None } else { Some(self) }
+        if matches!(self, Self::Shared(..)) { None } else { Some(self) }
     }
     async fn clean(&self) -> Vec<String> {
         let client = Client::builder(open(&self.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
@@ -199,14 +217,14 @@ impl Server for Store {
     }
     async fn stop(&self) {
         match self {
-            Self::Alone(server, _) | Self::Plain(server, _) => server.kill(),
+            Self::Alone(server, _) | Self::Shared(_, server, _) => server.kill(),
             Self::Sentinels(all) => (0..3).for_each(|n| all.kill(n)),
             Self::Cluster(all) => (0..6).for_each(|n| all.kill(n)),
         }
     }
     async fn start(&self) {
         match self {
-            Self::Alone(server, _) | Self::Plain(server, _) => {
+            Self::Alone(server, _) | Self::Shared(_, server, _) => {
                 assert!(server.restart(), "redis-server did not start again");
             }
             Self::Sentinels(all) => {
@@ -221,7 +239,7 @@ impl Server for Store {
     }
     async fn pause(&self, paused: bool) {
         match self {
-            Self::Alone(server, _) | Self::Plain(server, _) => server.pause(paused),
+            Self::Alone(server, _) | Self::Shared(_, server, _) => server.pause(paused),
             Self::Sentinels(all) => (0..3).for_each(|n| all.pause(n, paused)),
             Self::Cluster(all) => (0..6).for_each(|n| all.pause(n, paused)),
         }
@@ -273,7 +291,7 @@ impl Deletions for Store {
                 vec![all.ask(node, &["HDEL", &key, "o"]).unwrap()]
             }
             Self::Alone(..) | Self::Sentinels(_) => self.ask(&["EVAL", gone, "0", &key]),
-            Self::Plain(..) => self.ask(&["DEL", &format!("{NAMESPACE}:{name}")]),
+            Self::Shared(..) => self.ask(&["DEL", &format!("{NAMESPACE}:{name}")]),
         };
         assert!(answers.iter().all(|answer| answer.trim_start_matches(':') == "1"), "{key}: {answers:?}");
     }
