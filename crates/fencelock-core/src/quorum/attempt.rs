@@ -34,6 +34,8 @@ const SOON: Duration = Duration::from_millis(100);
 /// When a waiter looks around for the first time, and how often later.
 const LOOK: Duration = Duration::from_millis(250);
 const LOOK_LATER: Duration = Duration::from_millis(1_000);
+/// For so long no majority has answered before whoever has not waited yet is told so: many a silence is shorter.
+const OUTAGE: Duration = Duration::from_secs(1);
 
 pub(super) struct Attempt<'a> {
     pub(super) shared: &'a Arc<Shared>,
@@ -41,10 +43,15 @@ pub(super) struct Attempt<'a> {
     pub(super) entry: Arc<Entry>,
     busy: Vec<(usize, Busy)>,
     failed: Vec<(usize, Error)>,
+    /// Who was in the way when it was asked before.
+    before: Vec<(usize, Busy)>,
+    began: Moment,
+    /// When a majority has last answered.
+    heard: Option<Moment>,
 }
 /// How one question to the nodes ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+pub(super) enum End {
     Won,
     Lost,
     /// There are no ids left, or somebody has ended the entry: core comes again.
@@ -94,7 +101,8 @@ enum Look {
 impl<'a> Attempt<'a> {
     pub(super) fn new(shared: &'a Arc<Shared>, request: &'a Request) -> Self {
         let entry = shared.table.open(request, shared.nodes.len());
-        Self { shared, request, entry, busy: Vec::new(), failed: Vec::new() }
+        let (busy, failed, before) = (Vec::new(), Vec::new(), Vec::new());
+        Self { shared, request, entry, busy, failed, before, began: shared.now(), heard: None }
     }
     pub(super) fn limit(&self) -> Duration {
         Shared::patience(self.request.ttl())
@@ -133,7 +141,7 @@ impl<'a> Attempt<'a> {
         self.refusal()
     }
     async fn wait(&mut self) -> Result<Outcome> {
-        let (mut been, mut misses) = (false, 0);
+        let (mut been, mut misses, mut lacks) = (false, 0, false);
         let name = self.request.name();
         let mut at = if self.shared.is_contended(name) { At::Queue(self.lowest()) } else { At::All { humble: true } };
         loop {
@@ -142,8 +150,9 @@ impl<'a> Attempt<'a> {
             }
             at = match at {
                 At::All { humble } => {
-                    let queue = self.lowest();
-                    let (end, place) = self.ask(None, Some(queue), humble.then_some(queue)).await;
+                    // While it is not known that a majority answers a place would be one in which nobody is served.
+                    let queue = (!lacks).then(|| self.lowest());
+                    let (end, place) = self.ask(None, queue, queue.filter(|_| humble)).await;
                     match end {
                         End::Won => match self.win().await? {
                             Some(outcome) => return Ok(outcome),
@@ -153,19 +162,20 @@ impl<'a> Attempt<'a> {
                         End::Stopped => return self.stopped(),
                         End::Lost => {
                             self.shared.contend(name);
-                            // An outage is waited over by those who have waited before it (SAFETY E8).
-                            let gives_up = self.unreached() && !been;
-                            let has = self.entry.has(queue) && !gives_up;
+                            // An outage is waited over by those who have waited before it (SAFETY E8). Whoever comes into one has
+                            // nothing to wait for: he comes again, until it is one.
+                            lacks = self.unreached() && !been;
+                            let hand = queue.filter(|queue| self.entry.has(*queue) && !lacks);
                             // A place is not given up with what the others gave.
-                            let keeps = has || place.is_some() && !gives_up;
-                            self.shared.undo(&self.entry, keeps.then_some(queue), false).await;
+                            let keep = hand.or(queue.filter(|_| place.is_some() && !lacks));
+                            self.shared.undo(&self.entry, keep, false).await;
                             if let Some(error) = self.definite() {
                                 return Err(error);
                             }
-                            match place {
-                                Some(place) if !gives_up => At::Place(place),
-                                _ if gives_up => return self.refusal(),
-                                _ if has => self.in_hand(queue, 0, self.shared.now()).await,
+                            match (place, hand) {
+                                (Some(place), _) if !lacks => At::Place(place),
+                                _ if lacks && self.silent_for() >= OUTAGE => return self.refusal(),
+                                (_, Some(queue)) => self.in_hand(queue, 0, self.shared.now()).await,
                                 _ => match self.in_the_way() {
                                     Some(node) if !self.unreached() => At::Queue(node),
                                     _ => self.start_over(&mut misses).await,
@@ -250,8 +260,11 @@ impl<'a> Attempt<'a> {
     /// Asks all nodes but the one in hand, each at once, until there is a majority or there can be none. On `queue` it waits: the
     /// place that came of that is told, too.
     async fn ask(&mut self, hand: Option<usize>, queue: Option<usize>, veto: Option<usize>) -> (End, Option<Place>) {
-        self.busy.clear();
+        if !self.busy.is_empty() {
+            self.before = std::mem::take(&mut self.busy);
+        }
         self.failed.clear();
+        let mut heard = usize::from(hand.is_some());
         let nodes = self.shared.nodes.len();
         let Some(n) = self.entry.next() else { return (End::Over, None) };
         let (mut ballot, mut gather, floor) = (Ballot::of(nodes).with_veto(veto), Gather::default(), self.floor());
@@ -291,11 +304,15 @@ impl<'a> Attempt<'a> {
             }
             tokio::select! {
                 biased;
-                () = self.request.stopped() => return (End::Stopped, None),
+                () = self.request.stopped() => {
+                    self.heard_by(heard + usize::from(in_queue));
+                    return (End::Stopped, None);
+                }
                 answers = gather.some(|| !in_queue && queued()) => for (node, answer) in answers {
                     if let Some(request) = part(node) {
                         self.shared.in_time(node, true);
                         let failed = answer.is_err();
+                        heard += usize::from(!failed);
                         let yes = self.hear(node, request, answer);
                         ballot.cast(node, if yes { Vote::Yes } else if failed { Vote::Silent } else { Vote::No });
                     }
@@ -317,6 +334,7 @@ impl<'a> Attempt<'a> {
                 }
             }
         };
+        self.heard_by(heard + usize::from(in_queue));
         let mut place = None;
         for (node, call) in gather.rest() {
             let Some(request) = part(node).cloned() else { continue };
@@ -328,6 +346,16 @@ impl<'a> Attempt<'a> {
             }
         }
         (end, place)
+    }
+    /// So many have answered to a question.
+    fn heard_by(&mut self, nodes: usize) {
+        if nodes >= self.shared.need() {
+            self.heard = Some(self.shared.now());
+        }
+    }
+    /// For so long no majority has answered.
+    fn silent_for(&self) -> Duration {
+        self.heard.unwrap_or(self.began).until(self.shared.now())
     }
     /// An answer; true: it has granted.
     fn hear(&mut self, node: usize, request: &Request, answer: Result<Outcome>) -> bool {
@@ -501,14 +529,19 @@ impl<'a> Attempt<'a> {
         let first = self.failed.iter().position(definite)?;
         Some(self.failed.swap_remove(first).1)
     }
-    /// Who has waited long enough is told for whom, or that it is not known.
-    fn stopped(&self) -> Result<Outcome> {
+    /// Who has waited long enough is told for whom. That nobody knows is told only where no majority has answered: one that has did not say
+    /// yes.
+    pub(super) fn stopped(&self) -> Result<Outcome> {
         let mute = || {
             let mute =
                 Error::new(ErrorKind::Unreachable, "lock", "too few nodes have answered until the wait was over");
             mute.with("name", self.request.name())
         };
-        self.request.last_report().map(Outcome::Busy).ok_or_else(mute)
+        let known = || {
+            let last = if self.busy.is_empty() { &self.before } else { &self.busy };
+            (self.heard.is_some() && self.silent_for() < OUTAGE).then(|| say::busy(self.shared, last))
+        };
+        self.request.last_report().or_else(known).map(Outcome::Busy).ok_or_else(mute)
     }
     /// Why there is no majority.
     fn refusal(&mut self) -> Result<Outcome> {

@@ -116,6 +116,8 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, grant: &Grant, next: &Reques
         return Ok(Outcome::Busy(say::busy(shared, &[])));
     };
     let (limit, mut gather) = (Shared::patience(entry.whole.ttl()), Gather::default());
+    entry.change();
+    let _ = timeout(limit, entry.rests()).await;
     for (node, piece) in entry.pieces() {
         let (engine, part) = (shared.nodes[node].engine.clone(), next.part(piece.request.hold().number(), false, None));
         gather.ask(node, async move {

@@ -60,6 +60,8 @@ struct State {
     mended: u8,
     /// Re-creations under way.
     mending: usize,
+    /// Its claim has become another one, or may have.
+    changed: bool,
     /// As it was granted.
     token: Option<Token>,
     /// The last answer to core: its validity counts from there.
@@ -105,9 +107,9 @@ pub(super) struct Standing {
 impl Entry {
     fn new(whole: Request, nodes: usize) -> Self {
         let parts = (0..nodes).map(|_| Part::default()).collect();
-        let (reported, until) = (Moment::ZERO, Moment::ZERO);
+        let (stage, reported, until) = (Stage::Asking, Moment::ZERO, Moment::ZERO);
         let state =
-            State { stage: Stage::Asking, parts, asked: 0, mended: MENDED, mending: 0, token: None, reported, until };
+            State { stage, parts, asked: 0, mended: MENDED, mending: 0, changed: false, token: None, reported, until };
         Self { whole, state: Mutex::new(state), rested: Notify::new() }
     }
     fn state(&self) -> MutexGuard<'_, State> {
@@ -137,11 +139,11 @@ impl Entry {
         state.parts[node].open.push(request.clone());
         Some(request)
     }
-    /// A node has granted. False: it is over, or this part of it is lost already, and the grant is to be given back.
+    /// A node has granted. False: it is over, or has changed, or this part of it is lost already, and the grant is to be given back.
     pub(super) fn granted(&self, node: usize, request: &Request, grant: &Grant) -> bool {
         let mut state = self.state();
         let Lease::Own { sent_at } = grant.lease else { return false };
-        let over = state.stage == Stage::Over;
+        let over = state.stage == Stage::Over || state.changed && request.hold().number() >= MENDED;
         let part = &mut state.parts[node];
         let open = part.close(request.hold());
         if over || !open {
@@ -284,10 +286,15 @@ impl Entry {
         let bare = |part: &Part| part.piece.is_none() && part.open.is_empty();
         state.parts.iter().enumerate().filter(|(_, part)| bare(part)).map(|(node, _)| node).collect()
     }
-    /// A re-creation begins. False: it is over.
+    /// From now on nothing of it is made anew: it would be made as what it was. *Invariant (SAFETY E1):* a part that a writer has given up
+    /// does not come back, nor does one of a reader beside nodes where it may be a writer's still.
+    pub(super) fn change(&self) {
+        self.state().changed = true;
+    }
+    /// A re-creation begins. False: it is over, or may not be.
     pub(super) fn mend(&self) -> bool {
         let mut state = self.state();
-        let held = state.stage == Stage::Held;
+        let held = state.stage == Stage::Held && !state.changed;
         state.mending += usize::from(held);
         held
     }

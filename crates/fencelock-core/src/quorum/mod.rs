@@ -121,6 +121,22 @@ impl Quorum {
     pub fn recreate(self, recreate: bool) -> Self {
         self.with(|shared| shared.recreates = recreate)
     }
+    /// Known by another scheme than `quorum`, with an endpoint for people, and the URL that leads to the same locks and shows no secret.
+    ///
+    /// ```
+    /// use fencelock_core::{Engine, Quorum, memory::MemoryEngine};
+    /// use std::sync::Arc;
+    ///
+    /// let nodes = (0..3).map(|_| Arc::new(MemoryEngine::new()) as Arc<dyn Engine>);
+    /// let quorum = Quorum::new(nodes).unwrap().called("trio", "trio:///", None);
+    /// assert_eq!((quorum.info().scheme, &*quorum.info().endpoint), ("trio", "trio:///"));
+    /// ```
+    #[must_use]
+    pub fn called(mut self, scheme: &'static str, endpoint: impl Into<Arc<str>>, url: Option<String>) -> Self {
+        let info = &mut self.info;
+        (info.scheme, info.endpoint, info.url) = (scheme, endpoint.into(), url.map(Into::into));
+        self
+    }
     /// Another clock than CLOCK_BOOTTIME: for tests. Give the client the same one.
     #[must_use]
     pub fn clock(self, clock: Arc<dyn Clock>) -> Self {

@@ -14,13 +14,13 @@ pub(super) fn commonest<T: Ord + Copy>(values: impl IntoIterator<Item = T>) -> O
     }
     times.into_iter().max_by_key(|(_, times)| *times).map(|(value, _)| value)
 }
-/// Who is in the way, and where.
+/// Who is in the way, and where somebody holds it.
 pub(super) fn busy(shared: &Shared, busy: &[(usize, Busy)]) -> Busy {
     let held: Vec<(usize, &Holder)> =
         busy.iter().filter_map(|(node, busy)| Some((*node, busy.holder.as_deref()?))).collect();
     let holder = strongest(held.clone()).map(|(_, most)| one(held.iter().map(|(_, holder)| *holder), most));
     let mut answer = Busy::new(holder, busy.iter().filter_map(|(_, busy)| busy.ahead).max());
-    let mut nodes: Vec<usize> = busy.iter().map(|(node, _)| *node).collect();
+    let mut nodes: Vec<usize> = held.iter().map(|(node, _)| *node).collect();
     nodes.sort_unstable();
     answer.nodes = nodes.into_iter().map(|node| shared.label(node).into()).collect();
     answer

@@ -1,6 +1,6 @@
 //! From a majority of grants to one token that stands on a majority (SAFETY T4).
 use super::{
-    attempt::Attempt,
+    attempt::{Attempt, End},
     ballot::{Settled, settle},
     gather::Gather,
     say,
@@ -17,24 +17,33 @@ const WRITES: u32 = 4;
 impl Attempt<'_> {
     /// From a majority of grants to one token and one time. `None`: some of them are lost meanwhile.
     pub(super) async fn win(&mut self) -> Result<Option<Outcome>> {
-        let Some(token) = self.token().await? else { return Ok(None) };
+        let token = match self.token().await? {
+            Ok(token) => token,
+            Err(End::Stopped) => return self.stopped().map(Some),
+            Err(End::Over) => return Ok(Some(Outcome::Displaced)),
+            Err(End::Won | End::Lost) => return Ok(None),
+        };
         let Some(standing) = self.entry.hold(self.shared.need(), token) else { return Ok(None) };
         let (name, claim, ttl) = (self.request.name().clone(), self.request.claim(), self.request.ttl());
         let lease = Lease::Own { sent_at: standing.sent_at };
         let (hold, token, server_micros) = (self.request.hold(), standing.token, standing.server_micros);
         Ok(Some(Outcome::Granted(Grant { name, claim, hold, token, ttl, lease, server_micros, place: None })))
     }
-    async fn token(&mut self) -> Result<Option<Token>> {
+    async fn token(&mut self) -> Result<Result<Token, End>> {
         // A number does not order those who hold beside each other: any that tells them apart will do.
         if !self.request.claim().is_exclusive() {
-            return Ok(say::commonest(self.entry.tokens()).and_then(Token::new));
+            return Ok(say::commonest(self.entry.tokens()).and_then(Token::new).ok_or(End::Lost));
         }
         for write in 0..=WRITES {
             let clock = self.shared.proposal().unwrap_or(0) + (i64::from((1 << (2 * write)) - 1)) * 100_000;
             match settle(self.shared.nodes.len(), &self.entry.tokens(), clock) {
-                Settled::On(token) => return Ok(Token::new(token)),
-                Settled::Lost => return Ok(None),
-                Settled::Write(token) if write < WRITES => self.write(token).await,
+                Settled::On(token) => return Ok(Token::new(token).ok_or(End::Lost)),
+                Settled::Lost => return Ok(Err(End::Lost)),
+                Settled::Write(token) if write < WRITES => {
+                    if let Err(end) = self.write(token).await {
+                        return Ok(Err(end));
+                    }
+                }
                 Settled::Write(_) => {}
             }
         }
@@ -43,14 +52,14 @@ impl Attempt<'_> {
     }
     /// Writes a token where our hold still is, until a majority has it. The hold passes to itself, under another id: the one step of
     /// an engine that compares the owner and gives a fresh token (SAFETY A5, T4).
-    async fn write(&mut self, token: i64) {
-        let Some(n) = self.entry.next() else { return };
+    async fn write(&mut self, token: i64) -> Result<(), End> {
+        let n = self.entry.next().ok_or(End::Over)?;
         let (floor, mut gather, mut asked) = (Token::new(token - 1), Gather::default(), Vec::new());
         for (node, piece) in self.entry.pieces() {
             if piece.grant.token.get() == token {
                 continue;
             }
-            let Some(next) = self.entry.ask(node, n, false, floor) else { return };
+            let next = self.entry.ask(node, n, false, floor).ok_or(End::Over)?;
             let Some(piece) = self.entry.moving(node) else { continue };
             let (engine, part) = (self.shared.nodes[node].engine.clone(), next.clone());
             let grant = piece.grant.clone();
@@ -63,7 +72,7 @@ impl Attempt<'_> {
         while !gather.is_empty() && !settled() {
             tokio::select! {
                 biased;
-                () = self.request.stopped() => return,
+                () = self.request.stopped() => return Err(End::Stopped),
                 answers = gather.some(|| false) => for (node, answer) in answers {
                     let Some((_, old, next)) = asked.iter().find(|(of, ..)| *of == node) else { continue };
                     match answer {
@@ -95,5 +104,6 @@ impl Attempt<'_> {
                 self.leave(node, next);
             }
         }
+        Ok(())
     }
 }

@@ -1,0 +1,123 @@
+//! Story: a silence is told as what it is. Whoever comes while a majority says nothing waits a second for it; whoever is stopped is told
+//! who was in the way, if a majority has said so, and that nobody answered only if nobody did. And a hold that has become another one
+//! does not come back as what it was.
+//!
+//! Planted to see it red: an `OUTAGE` of nothing (a short silence), and of an hour (a long one); `stopped` that knows the place in a queue
+//! alone (both of those who are stopped); `change` left out, and `mend` and `granted` that do not heed it (downgrades).
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+mod common;
+#[path = "common/nodes.rs"]
+mod nodes;
+use common::*;
+use fencelock_core::{ErrorKind, Operation, Trouble};
+use nodes::*;
+use tokio::time::Instant;
+
+#[tokio::test(start_paused = true)]
+async fn a_short_silence_of_a_majority_is_waited_over() {
+    for hang in [false, true] {
+        let nodes = Nodes::new(5);
+        let hand = nodes.hand();
+        for node in [0, 2, 4] {
+            if hang { hand.ways[node].cut(true) } else { hand.break_node(node, Trouble::Fail) }
+        }
+        let lock = hand.client.mutex("x").lock();
+        let comes_back = async {
+            tokio::time::sleep(600 * MS).await;
+            for node in [0, 2, 4] {
+                if hang { hand.ways[node].cut(false) } else { hand.mend(node) }
+            }
+            std::future::pending::<()>().await
+        };
+        let guard = tokio::select! { guard = lock => guard.unwrap(), () = comes_back => unreachable!() };
+        guard.release().await.unwrap();
+        nodes.nothing_is_left().await;
+    }
+}
+#[tokio::test(start_paused = true)]
+async fn a_long_silence_of_a_majority_is_told_to_who_has_come_into_it() {
+    for hang in [false, true] {
+        let nodes = Nodes::new(5);
+        let (hand, holds) = (nodes.hand(), nodes.alone(1));
+        // There is a queue on one that answers: it is no reason to wait.
+        let held = holds.mutex("x").lock().await.unwrap();
+        for node in [0, 2, 4] {
+            if hang { hand.ways[node].cut(true) } else { hand.break_node(node, Trouble::Fail) }
+        }
+        let began = Instant::now();
+        let error = within("what is told", LONG, hand.client.mutex("x").lock()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert!(error.context().filter(|(key, _)| *key == "node").count() >= 3, "{error}");
+        assert!(began.elapsed() >= SEC && began.elapsed() <= 3 * SEC, "{:?}", began.elapsed());
+        (0..5).for_each(|node| if hang { hand.ways[node].cut(false) } else { hand.mend(node) });
+        drop(held);
+        nodes.nothing_is_left().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_stopped_hears_what_a_majority_has_said() {
+    let nodes = Nodes::new(5);
+    let hand = nodes.hand();
+    let others: Vec<_> = (1..4).map(|node| nodes.alone(node)).collect();
+    let mut held = Vec::new();
+    for other in &others {
+        held.push(other.mutex("x").note("another").lock().await.unwrap());
+    }
+    hand.ways.iter().for_each(|way| way.next(Operation::Acquire, u32::MAX, Trouble::Delay(100 * MS)));
+    // Once they have answered; he has a place in no queue.
+    let busy = hand.client.mutex("x").try_lock_for(150 * MS).await.unwrap().unwrap_err();
+    assert!(busy.to_string().contains("another") && busy.nodes.len() == 3, "{busy}");
+    drop(held);
+    nodes.nothing_is_left().await;
+    // Nobody has said anything yet.
+    hand.ways.iter().for_each(|way| way.next(Operation::Acquire, u32::MAX, Trouble::Delay(100 * MS)));
+    let error = hand.client.mutex("x").try_lock_for(50 * MS).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    nodes.nothing_is_left().await;
+}
+#[tokio::test(start_paused = true)]
+async fn whoever_is_stopped_while_his_token_is_written_was_answered() {
+    let nodes = Nodes::new(5);
+    for (node, server) in nodes.servers.iter().enumerate() {
+        server.set_wall(1_790_000_000_000_000 - i64::try_from(node).unwrap() * 700_000);
+    }
+    let hand = nodes.hand();
+    hand.ways.iter().for_each(|way| way.next(Operation::Exchange, u32::MAX, Trouble::Delay(200 * MS)));
+    let busy = hand.client.mutex("x").try_lock_for(100 * MS).await.unwrap();
+    assert!(busy.is_err());
+    assert!(hand.ways.iter().any(|way| way.calls(Operation::Exchange) > 0), "nothing was written");
+    nodes.nothing_is_left().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_writer_gave_up_is_not_made_anew() {
+    // Lost after the downgrade, and being made anew when it comes.
+    for under_way in [false, true] {
+        let nodes = Nodes::new(5);
+        let (hand, other) = (nodes.hand_with(|quorum| quorum.recreate(true)), nodes.hand());
+        let writer = hand.client.rw_lock("x").write().await.unwrap();
+        if under_way {
+            nodes.servers[1].lose_data();
+            hand.ways[1].next(Operation::Acquire, 1, Trouble::Delay(100 * MS));
+            while hand.ways[1].calls(Operation::Acquire) < 2 {
+                tokio::time::sleep(10 * MS).await;
+            }
+        }
+        let reader = writer.downgrade().await.unwrap();
+        if !under_way {
+            nodes.servers[1].lose_data();
+        }
+        tokio::time::sleep(2 * TTL).await;
+        reader.check().unwrap();
+        for node in 0..5 {
+            let status = nodes.alone(node).inspect("x").await.unwrap();
+            assert!(status.holders.iter().all(|holder| !holder.claim.is_exclusive()), "{node}: {status:?}");
+        }
+        let beside = other.client.rw_lock("x").try_read().await.unwrap().unwrap();
+        assert!(nodes.census().iter().all(|(held, _)| *held >= 1), "{:?}", nodes.census());
+        drop((reader, beside));
+        nodes.nothing_is_left().await;
+    }
+}
