@@ -15,6 +15,9 @@ const COMMANDS: [&str; 8] = ["eval", "evalsha", "get", "pexpire", "pttl", "scan"
 const HASHES: [&str; 8] = ["hdel", "hexists", "hget", "hgetall", "hmget", "hscan", "hset", "persist"];
 /// Or for the strings of the layout `plain`.
 const STRINGS: [&str; 3] = ["del", "exists", "getrange"];
+/// Or for the hashes of Redisson, and what stands beside them.
+const REDISSON: [&str; 12] =
+    ["del", "exists", "hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "lindex"];
 /// Who waits in a queue is told by these.
 const CHANNELS: [&str; 3] = ["publish", "pubsub|numsub", "subscribe"];
 /// Or, in a cluster, by those that stay on the key's server.
@@ -111,9 +114,19 @@ impl Config {
                 let id = Keys::plain(key).id();
                 ([id].into_iter().chain(keys).collect(), channel.iter().map(made).collect())
             }
+            Layout::Redisson(template) => {
+                let keys = Keys::plain(template);
+                commands.extend(REDISSON);
+                commands.push(if is_cluster { "spublish" } else { "publish" });
+                commands.extend(self.resp3.then_some("client|caching"));
+                // Redisson puts a name without braces between braces.
+                let all = ["{*", "redisson_lock_queue:*", "redisson_lock_token:*"].map(str::to_owned);
+                let channels = ["redisson_lock__channel:*", "redisson_rwlock:*"].map(str::to_owned);
+                ([keys.id(), keys.pattern("")].into_iter().chain(all).collect(), channels.to_vec())
+            }
         };
         match self.topology {
-            Topology::Alone => {}
+            Topology::Alone | Topology::Redlock => {}
             Topology::Sentinel { .. } => commands.push("role"),
             Topology::Cluster => commands.extend(CLUSTER),
         }

@@ -3,7 +3,7 @@ use crate::link::slot;
 pub use fencelock_core::config::Tls;
 use fencelock_core::{
     Result,
-    config::{Written, check_hosts, check_retention, check_ttl, host_ports, invalid},
+    config::{Written, check_hosts, check_retention, check_ttl, host_port, host_ports, invalid},
     url::Url,
 };
 use std::{fmt, time::Duration};
@@ -27,6 +27,8 @@ const KEYS: [&str; 14] = [
 ];
 /// The shortest ttl.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
+/// The same of a Redlock: as [`Quorum`](fencelock_core::Quorum) has it.
+const REDLOCK_MIN_TTL: Duration = Duration::from_millis(300);
 /// The longest.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(86_400);
 const PORT: u16 = 6379;
@@ -34,6 +36,7 @@ const SENTINEL_PORT: u16 = 26_379;
 /// How each is written.
 const ALONE: &str = "write redis://HOST:6379";
 const CLUSTER: &str = "write redis+cluster://HOST:6379,HOST";
+const REDLOCK: &str = "write redlock://HOST:6379,HOST,HOST";
 const SENTINEL: &str = "write redis+sentinel://HOST:26379,HOST,HOST/NAME";
 
 /// How the hosts belong together.
@@ -53,6 +56,8 @@ pub enum Topology {
     },
     /// The hosts are some of a cluster's servers: they tell which one has which key.
     Cluster,
+    /// The hosts know nothing of each other, and a lock is held while a majority of them has it.
+    Redlock,
 }
 
 /// How locks are written.
@@ -147,8 +152,12 @@ impl Config {
     pub fn cluster(hosts: Vec<(String, u16)>) -> Self {
         Self { hosts, topology: Topology::Cluster, ..Self::new("", 0) }
     }
+    /// Servers that know nothing of each other: three of them may miss one, five may miss two.
+    pub fn redlock(hosts: Vec<(String, u16)>) -> Self {
+        Self { hosts, topology: Topology::Redlock, ..Self::new("", 0) }
+    }
     /// Reads a URL: `redis://user:password@host:6379/0`, `redis+sentinel://h1:26379,h2,h3/mymaster/0`,
-    /// `redis+cluster://h1:6379,h2`; `rediss…` for TLS.
+    /// `redis+cluster://h1:6379,h2`, `redlock://h1:6379,h2,h3/0`; `rediss…` and `redlocks` for TLS.
     ///
     /// # Errors
     /// `InvalidConfig` with the value, the place and the way out.
@@ -161,6 +170,8 @@ impl Config {
             "rediss+sentinel" => (true, SENTINEL),
             "redis+cluster" => (false, CLUSTER),
             "rediss+cluster" => (true, CLUSTER),
+            "redlock" => (false, REDLOCK),
+            "redlocks" => (true, REDLOCK),
             _ => return Err(url.refuse_scheme(ALONE)),
         };
         let path = url.path().trim_start_matches('/').to_owned();
@@ -175,6 +186,8 @@ impl Config {
             (config, database)
         } else if example == CLUSTER {
             (Self::cluster(url.hosts_or(PORT)), &*path)
+        } else if example == REDLOCK {
+            (Self::redlock(url.hosts_or(PORT)), &*path)
         } else {
             (Self { hosts: url.hosts_or(PORT), ..Self::new("", 0) }, &*path)
         };
@@ -229,7 +242,8 @@ impl Config {
                 );
             }
         };
-        config.tls = url.take_tls(encrypted, "write rediss://")?;
+        let tls = if example == REDLOCK { "write redlocks://" } else { "write rediss://" };
+        config.tls = url.take_tls(encrypted, tls)?;
         url.finish(&KEYS)?;
         config.check()?;
         Ok(config)
@@ -241,14 +255,15 @@ impl Config {
             Topology::Alone => ALONE,
             Topology::Sentinel { .. } => SENTINEL,
             Topology::Cluster => CLUSTER,
+            Topology::Redlock => REDLOCK,
         };
         check_hosts(&self.hosts, example)?;
         match &self.topology {
             Topology::Alone if self.hosts.len() > 1 => {
                 let several = invalid("there are several hosts");
-                return Err(
-                    several.hint("give one: a server that stands alone has one; several sentinels: redis+sentinel://")
-                );
+                return Err(several.hint(
+                    "give one; several that know nothing of each other: redlock://, sentinels: redis+sentinel://",
+                ));
             }
             Topology::Sentinel { master, .. } if master.is_empty() => {
                 return Err(invalid("the name that the sentinels know is missing").hint(SENTINEL));
@@ -269,6 +284,7 @@ impl Config {
                 let old = invalid("waiting in a cluster needs the newer protocol");
                 return Err(old.hint("leave protocol=resp2 out: clusters of 7.0 and later speak both"));
             }
+            Topology::Redlock => self.check_redlock()?,
             Topology::Alone | Topology::Sentinel { .. } | Topology::Cluster => {}
         }
         if alone(&self.user, &self.password) {
@@ -281,8 +297,41 @@ impl Config {
                 self.check_templates("redisson", &Templates { key: key.clone(), ..Templates::default() })?;
             }
         }
-        check_ttl(self.ttl, MIN_TTL..=MAX_TTL, format!("redis takes {MIN_TTL:?} to {MAX_TTL:?}"))?;
+        let (of, least) = match self.topology {
+            Topology::Redlock => ("a Redlock", REDLOCK_MIN_TTL),
+            Topology::Alone | Topology::Sentinel { .. } | Topology::Cluster => ("redis", MIN_TTL),
+        };
+        check_ttl(self.ttl, least..=MAX_TTL, format!("{of} takes {least:?} to {MAX_TTL:?}"))?;
         check_retention(self.retention)
+    }
+    /// A majority has to be one of servers, and each of them keeps the whole record.
+    fn check_redlock(&self) -> Result<()> {
+        if self.hosts.len() < 2 {
+            let one = invalid("one server is no majority of several");
+            return Err(one.hint("name three or five: redlock://HOST,HOST,HOST; of one write redis://HOST"));
+        }
+        let same = |(a, b): (&(String, u16), &(String, u16))| a.0.eq_ignore_ascii_case(&b.0) && a.1 == b.1;
+        for (n, host) in self.hosts.iter().enumerate() {
+            if self.hosts.iter().skip(n + 1).any(|other| same((host, other))) {
+                let twice = invalid(format!("{} is there twice", host_port(&host.0, host.1)));
+                return Err(twice.hint("each node of a Redlock fails by itself: name each once"));
+            }
+        }
+        if self.layout != Layout::Native {
+            let plain = invalid("a Redlock has no layout but native: tokens of the others are nobody's");
+            return Err(plain.hint("leave layout out; what others lock on one server: redis://HOST?layout=plain, or layout=redisson"));
+        }
+        if self.replicas > 0 {
+            let replicas = invalid(format!("replicas={} is for one primary", self.replicas));
+            return Err(replicas.hint("leave it out: the nodes of a Redlock are each other's replicas"));
+        }
+        Ok(())
+    }
+    /// Each of its servers by itself.
+    pub(crate) fn nodes(&self) -> Vec<Self> {
+        let alone =
+            |host: &(String, u16)| Self { hosts: vec![host.clone()], topology: Topology::Alone, ..self.clone() };
+        self.hosts.iter().map(alone).collect()
     }
     fn check_templates(&self, layout: &str, Templates { key, signal, channel }: &Templates) -> Result<()> {
         let all = [("template", Some(key)), ("signal", signal.as_ref()), ("channel", channel.as_ref())];
@@ -317,12 +366,14 @@ impl Config {
             (Topology::Sentinel { .. }, true) => "rediss+sentinel",
             (Topology::Cluster, false) => "redis+cluster",
             (Topology::Cluster, true) => "rediss+cluster",
+            (Topology::Redlock, false) => "redlock",
+            (Topology::Redlock, true) => "redlocks",
         }
     }
     /// For people; without secrets.
     pub(crate) fn endpoint(&self) -> String {
         let master = match &self.topology {
-            Topology::Alone | Topology::Cluster => String::new(),
+            Topology::Alone | Topology::Cluster | Topology::Redlock => String::new(),
             Topology::Sentinel { master, .. } => format!("/{master}"),
         };
         format!("{}://{}{master}/{}", self.scheme(), host_ports(&self.hosts), self.database)
@@ -366,6 +417,7 @@ impl fmt::Debug for Topology {
             Self::Alone => f.write_str("Alone"),
             Self::Sentinel { master, .. } => write!(f, "Sentinel({master})"),
             Self::Cluster => f.write_str("Cluster"),
+            Self::Redlock => f.write_str("Redlock"),
         }
     }
 }
@@ -378,7 +430,7 @@ impl fmt::Debug for Config {
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: the password in `Debug`; `protocol` that is not looked at; templates that a URL leaves out; two keys in
-    //! two slots.
+    //! two slots; hosts of a Redlock that are not compared.
     use super::*;
     use fencelock_core::ErrorKind;
 
@@ -419,6 +471,18 @@ mod tests {
         let cluster = Config::from_url("redis+cluster://h1,h2:7").unwrap();
         assert_eq!(cluster.url().as_deref(), Some("redis+cluster://h1:6379,h2:7/0"));
         assert_eq!(Config::from_url(&cluster.url().unwrap()).unwrap(), cluster);
+    }
+    #[test]
+    fn redlocks() {
+        let config = Config::from_url("redlock://ann:s%40d@h1,h2:7,[::1]/2?namespace=n&ttl=10s").unwrap();
+        assert_eq!(config.endpoint(), "redlock://h1:6379,h2:7,[::1]:6379/2");
+        assert!(!format!("{config:?}").contains("s@d") && config.url().is_none());
+        let nodes: Vec<_> = config.nodes().iter().map(Config::endpoint).collect();
+        assert_eq!(nodes, ["redis://h1:6379/2", "redis://h2:7/2", "redis://[::1]:6379/2"]);
+        assert!(config.nodes().iter().all(|node| node.password == config.password && node.ttl == config.ttl));
+        let tls = Config::from_url("redlocks://h1,h2,h3?ca=/a&namespace=n").unwrap();
+        assert_eq!(Config::from_url(&tls.url().unwrap()).unwrap(), tls);
+        assert_eq!(tls.nodes()[0].scheme(), "rediss");
     }
     #[test]
     fn layouts() {
@@ -483,6 +547,14 @@ mod tests {
             ("redis://h?layout=plain&signal={}", "are the same"),
             ("redis://h?layout=plain&namespace=x", "no namespaces"),
             ("redis+cluster://h?layout=plain&template=lock:{}&signal=lock-signal:{}", "different servers"),
+            ("redlock://", "a host is missing"),
+            ("redlock://a", "redis://HOST"),
+            ("redlock://a,b,A:6379", "a:6379 is there twice"),
+            ("redlock://a,b,c?layout=plain", "no layout but native"),
+            ("redlock://a,b,c?replicas=1", "is for one primary"),
+            ("redlock://a,b,c?ttl=200ms", "300ms"),
+            ("redlock://a,b,c?ca=/x", "redlocks://"),
+            ("redlock://a,b,c/x", "number of a database"),
             ("http://h", "is not this engine's"),
         ] {
             let error = Config::from_url(url).unwrap_err();

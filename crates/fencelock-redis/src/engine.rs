@@ -48,7 +48,8 @@ const PACE: Duration = Duration::from_millis(2);
 /// Locks in one Redis.
 pub struct RedisEngine {
     info: EngineInfo,
-    id: String,
+    /// What the store calls itself; `None`: it was not asked.
+    id: Option<String>,
     retention: Duration,
     shared: Arc<Shared>,
     renewals: Semaphore,
@@ -72,21 +73,23 @@ impl RedisEngine {
         on_tokio(Self::open(config)).await
     }
     pub(crate) async fn open(config: Config) -> Result<Self> {
-        let link = Link::new(&config)?;
-        let told = |fault: Fault| fault.tell("connect", &config.endpoint());
-        let (keys, records) = match &config.layout {
-            Layout::Native => (Keys::new(&config.namespace), Records::Native),
-            Layout::Plain(templates) => (Keys::plain(&templates.key), Records::Plain(Plain::new(templates.clone()))),
-            Layout::Redisson(template) => (Keys::plain(template), Records::Redisson),
-        };
+        let (link, keys, told) =
+            (Link::new(&config)?, keys(&config), |fault: Fault| fault.tell("connect", &config.endpoint()));
         let conn = link.at(&keys.id()).await.map_err(told)?;
         let pushed = config.resp3 && may_track(&link, &conn).await.map_err(told)?;
-        let random = |n: EngineId| n.to_string();
-        let (client, mine) = (EngineId::random()?, random(EngineId::random()?));
-        let client = u128::from_str_radix(&random(client), 16).unwrap_or_default();
-        let shared = Arc::new(Shared::new(keys, records, link, client, pushed));
+        let mine = EngineId::random()?.to_string();
+        let shared = shared(&config, keys, link, pushed)?;
         let id = remember_id(&shared, &mine).await.map_err(told)?;
-        let mut known = u128::from_str_radix(&id, 16).map_err(|_| told(Fault::Answer))?;
+        let known = u128::from_str_radix(&id, 16).map_err(|_| told(Fault::Answer))?;
+        Ok(Self::of(&config, shared, Some(id), known))
+    }
+    /// Of a server that nothing is known of yet. It is connected to when it is needed.
+    pub(crate) fn unmet(config: &Config) -> Result<Self> {
+        let shared = shared(config, keys(config), Link::new(config)?, config.resp3)?;
+        Ok(Self::of(config, shared, None, 0))
+    }
+    fn of(config: &Config, shared: Arc<Shared>, id: Option<String>, mut known: u128) -> Self {
+        let pushed = shared.pushed;
         let mut capabilities = Capabilities {
             read_write: true,
             downgrade: true,
@@ -135,15 +138,17 @@ impl RedisEngine {
             default_ttl: config.ttl,
         };
         let (orders, inbox) = mpsc::unbounded_channel();
-        Ok(Self {
-            info,
-            id,
-            retention: config.retention,
-            shared,
-            renewals: Semaphore::new(AT_ONCE),
-            orders,
-            inbox: Mutex::new(inbox),
-        })
+        let (retention, renewals, inbox) = (config.retention, Semaphore::new(AT_ONCE), Mutex::new(inbox));
+        Self { info, id, retention, shared, renewals, orders, inbox }
+    }
+    /// Known by another name than the store's own: as a node of those who number their nodes alike, also where one is not there.
+    pub(crate) fn called(mut self, id: EngineId) -> Self {
+        self.info.id = id;
+        self
+    }
+    /// What the store calls itself, if it was asked.
+    pub(crate) fn store(&self) -> Option<&str> {
+        self.id.as_deref()
     }
     /// As [`connect`](Self::connect), by a `redis:` URL.
     ///
@@ -226,6 +231,22 @@ impl RedisEngine {
         let ask = |conn: Conn| async move { self.link().run(&conn, script, key, args).await };
         self.link().again(key, ask).await
     }
+}
+fn keys(config: &Config) -> Keys {
+    match &config.layout {
+        Layout::Native => Keys::new(&config.namespace),
+        Layout::Plain(templates) => Keys::plain(&templates.key),
+        Layout::Redisson(template) => Keys::plain(template),
+    }
+}
+fn shared(config: &Config, keys: Keys, link: Arc<Link>, pushed: bool) -> Result<Arc<Shared>> {
+    let records = match &config.layout {
+        Layout::Native => Records::Native,
+        Layout::Plain(templates) => Records::Plain(Plain::new(templates.clone())),
+        Layout::Redisson(_) => Records::Redisson,
+    };
+    let client = u128::from_be_bytes(EngineId::random()?.to_bytes());
+    Ok(Arc::new(Shared::new(keys, records, link, client, pushed)))
 }
 /// Has a hold swept up, when it goes.
 pub(crate) struct Sweep<'a> {
@@ -447,7 +468,7 @@ impl Engine for RedisEngine {
     }
     async fn run(&self, reports: &Reports) -> Result<()> {
         let mut inbox = self.inbox.lock().await;
-        run(&self.shared, &mut inbox, reports, &self.id, self.retention).await;
+        run(&self.shared, &mut inbox, reports, self.store(), self.retention).await;
         Ok(())
     }
     async fn inspect(&self, name: &Name) -> Result<Status> {

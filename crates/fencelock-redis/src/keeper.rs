@@ -46,7 +46,7 @@ pub(crate) async fn run(
     shared: &Arc<Shared>,
     inbox: &mut mpsc::UnboundedReceiver<Order>,
     reports: &Reports,
-    id: &str,
+    id: Option<&str>,
     retention: Duration,
 ) {
     let (told, mut pushes) = mpsc::unbounded_channel();
@@ -95,8 +95,8 @@ pub(crate) async fn run(
             () = sleep(due.unwrap_or_default()), if due.is_some() => watches.look(shared, reports, &mut tasks),
             () = shared.fresh.notified() => {}
             Some(_) = tasks.join_next(), if !tasks.is_empty() => {}
-            _ = remember.tick() => {
-                let (shared, id) = (shared.clone(), id.to_owned());
+            _ = remember.tick(), if id.is_some() => {
+                let (shared, id) = (shared.clone(), id.unwrap_or_default().to_owned());
                 tasks.spawn(async move { drop(remember_id(&shared, &id).await) });
             }
         }

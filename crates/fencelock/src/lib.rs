@@ -73,7 +73,7 @@ pub mod redis {
     #[doc(hidden)]
     pub use fencelock_redis::raw;
     pub use fencelock_redis::{
-        Acl, Config, Layout, RedisEngine, RedisPlainEngine, RedisRedissonEngine, Templates, Tls, Topology,
+        Acl, Config, Layout, RedisEngine, RedisPlainEngine, RedisRedissonEngine, Templates, Tls, Topology, redlock,
     };
 }
 
@@ -87,7 +87,7 @@ pub mod zookeeper {
 }
 
 /// The schemes that this version knows, the feature that each needs, and whether this build has it.
-const KNOWN: [(&str, &str, bool); 16] = [
+const KNOWN: [(&str, &str, bool); 18] = [
     ("sqlite", "sqlite", cfg!(feature = "sqlite")),
     ("redis", "redis", cfg!(feature = "redis")),
     ("rediss", "redis", cfg!(feature = "redis")),
@@ -95,6 +95,8 @@ const KNOWN: [(&str, &str, bool); 16] = [
     ("rediss+sentinel", "redis", cfg!(feature = "redis")),
     ("redis+cluster", "redis", cfg!(feature = "redis")),
     ("rediss+cluster", "redis", cfg!(feature = "redis")),
+    ("redlock", "redis", cfg!(feature = "redis")),
+    ("redlocks", "redis", cfg!(feature = "redis")),
     ("etcd", "etcd", cfg!(feature = "etcd")),
     ("etcds", "etcd", cfg!(feature = "etcd")),
     ("zookeeper", "zookeeper", cfg!(feature = "zookeeper")),
@@ -107,8 +109,9 @@ const KNOWN: [(&str, &str, bool); 16] = [
 ];
 
 /// Connects to the engine of a URL: `sqlite:` (the user's default database), `sqlite:/path/locks.db`, `redis://host:6379`,
-/// `redis+sentinel://h1:26379,h2:26379/mymaster`, `redis+cluster://h1:6379,h2:6379`, `etcd://h1:2379,h2:2379`, `zookeeper://h1:2181,h2:2181/chroot`, `postgres://user@h1,h2/database`,
-/// `mysql://user@h1,h2/database` (also `mariadb:`), `memory:`.
+/// `redis+sentinel://h1:26379,h2:26379/mymaster`, `redis+cluster://h1:6379,h2:6379`, `redlock://h1:6379,h2:6379,h3:6379`,
+/// `etcd://h1:2379,h2:2379`, `zookeeper://h1:2181,h2:2181/chroot`, `postgres://user@h1,h2/database`, `mysql://user@h1,h2/database`
+/// (also `mariadb:`), `memory:`.
 ///
 /// # Errors
 /// `InvalidConfig` for the URL, `Unsupported` for an engine that is not built in, and what the engine says.
@@ -136,9 +139,8 @@ pub async fn connect(url: &str) -> Result<Client> {
         #[cfg(feature = "postgres")]
         "postgres" | "postgresql" => fencelock_postgres::connect(fencelock_postgres::Config::from_url(url)?).await?,
         #[cfg(feature = "redis")]
-        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" => {
-            fencelock_redis::connect(fencelock_redis::Config::from_url(url)?).await?
-        }
+        "redis" | "rediss" | "redis+sentinel" | "rediss+sentinel" | "redis+cluster" | "rediss+cluster" | "redlock"
+        | "redlocks" => fencelock_redis::connect(fencelock_redis::Config::from_url(url)?).await?,
         #[cfg(feature = "etcd")]
         "etcd" | "etcds" => Arc::new(fencelock_etcd::EtcdEngine::from_url(url).await?),
         #[cfg(feature = "zookeeper")]

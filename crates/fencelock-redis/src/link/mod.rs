@@ -19,7 +19,7 @@ use crate::{
 use cluster::Cluster;
 pub(crate) use cluster::slot;
 use fencelock_core::{
-    BootClock, Clock, Connection, Connections, Error, Moment, NoConnection, Request, Result, soon, within,
+    BootClock, Clock, Connection, Connections, Error, ErrorKind, Moment, NoConnection, Request, Result, soon, within,
 };
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value, aio::MultiplexedConnection};
 use replicas::Replicas;
@@ -141,6 +141,10 @@ impl Link {
                 )
             }
             Topology::Cluster => Way::Cluster(Cluster::new(config.hosts.clone())),
+            Topology::Redlock => {
+                let several = Error::new(ErrorKind::InvalidConfig, "connect", "a Redlock is an engine for each server");
+                return Err(several.hint("take fencelock_redis::connect, which makes one of them"));
+            }
         };
         Ok(Arc::new_cyclic(|me| Self {
             me: me.clone(),

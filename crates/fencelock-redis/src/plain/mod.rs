@@ -8,12 +8,13 @@ pub(crate) use value::{FOR_EVER, beginning, mixed, ours, tail, theirs};
 pub(crate) use wait::wait;
 
 use crate::{
-    config::{Config, Layout},
+    config::{Config, Layout, Topology},
     engine::{AGAIN, RedisEngine},
     error::Fault,
     keeper::Order,
     link::CONNECT_TIMEOUT,
     redisson::RedisRedissonEngine,
+    redlock::redlock,
     turns::Turned,
 };
 use async_trait::async_trait;
@@ -28,10 +29,10 @@ use tokio::sync::oneshot;
 #[derive(Debug)]
 pub struct RedisPlainEngine(RedisEngine);
 
-/// The engine of this configuration's layout.
+/// The engine of this configuration's layout and topology.
 ///
 /// # Errors
-/// As [`RedisEngine::connect`], [`RedisPlainEngine::connect`] and [`RedisRedissonEngine::connect`].
+/// As [`RedisEngine::connect`], [`RedisPlainEngine::connect`], [`RedisRedissonEngine::connect`] and [`redlock`].
 ///
 /// # Cancel safety
 /// As there.
@@ -44,6 +45,7 @@ pub struct RedisPlainEngine(RedisEngine);
 /// ```
 pub async fn connect(config: Config) -> Result<Arc<dyn Engine>> {
     Ok(match config.layout {
+        _ if config.topology == Topology::Redlock => Arc::new(redlock(config).await?),
         Layout::Native => Arc::new(RedisEngine::connect(config).await?),
         Layout::Plain(_) => Arc::new(RedisPlainEngine::connect(config).await?),
         Layout::Redisson(_) => Arc::new(RedisRedissonEngine::connect(config).await?),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, missing_docs, missing_debug_implementations, reason = "a test fails where it unwraps")]
 pub mod failovers;
 pub mod redisson;
+pub mod five;
 #[path = "../../../fencelock-testkit/stories/common.rs"]
 mod stories;
 use fencelock_conformance::proxy::{Proxy, resp};

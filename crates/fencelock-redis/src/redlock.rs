@@ -1,0 +1,113 @@
+//! Servers that know nothing of each other, as one engine: Redlock.
+use crate::{
+    config::{Config, Topology},
+    engine::RedisEngine,
+    link::CONNECT_TIMEOUT,
+    plain::mixed,
+};
+use fencelock_core::{
+    Engine, EngineId, Error, ErrorKind, Quorum, Result,
+    config::{host_port, invalid},
+    on_tokio,
+};
+use std::{pin::pin, sync::Arc, time::Duration};
+use tokio::{
+    task::JoinSet,
+    time::{Instant, sleep},
+};
+
+/// When a majority has answered, the others are waited for so long: what is wrong with one is to be told at once.
+const OTHERS: Duration = Duration::from_millis(250);
+
+/// The engine of a `redlock:` URL, with the options that a [`Quorum`] has.
+///
+/// A minority need not be there: it is connected to when it comes.
+///
+/// # Errors
+/// `Unreachable` within 5 s: so many do not answer that there is no majority; which, and why. What is wrong with one that does:
+/// `PermissionDenied`, `InvalidConfig` (also where two of them are one server), `LayoutMismatch`.
+///
+/// # Cancel safety
+/// As [`RedisEngine::connect`].
+///
+/// ```no_run
+/// # async fn example() -> fencelock_core::Result<()> {
+/// use fencelock_redis::{Config, redlock};
+/// use std::sync::Arc;
+///
+/// let config = Config::from_url("redlock://h1,h2,h3,h4,h5?namespace=orders")?;
+/// let client = fencelock_core::Client::builder(Arc::new(redlock(config).await?.recreate(true))).build()?;
+/// # Ok(()) }
+/// ```
+pub async fn redlock(config: Config) -> Result<Quorum> {
+    config.check()?;
+    if config.topology != Topology::Redlock {
+        return Err(invalid("these hosts are no Redlock").hint("write redlock://HOST,HOST,HOST"));
+    }
+    let met = on_tokio(meet(config.nodes())).await?;
+    one_each(&met)?;
+    let mut engines: Vec<Arc<dyn Engine>> = Vec::with_capacity(met.len());
+    for (node, met) in config.nodes().iter().zip(met) {
+        let engine = met.map_or_else(|| RedisEngine::unmet(node), Ok)?;
+        engines.push(Arc::new(engine.called(id(node))));
+    }
+    Ok(Quorum::new(engines)?.called(config.scheme(), config.endpoint(), config.url()))
+}
+/// *Invariant (SAFETY K3):* all clients of a Redlock number its nodes alike, and know it as the same store, whichever nodes are there when
+/// they come. So a node is what the URL calls it, and not what its store says.
+fn id(node: &Config) -> EngineId {
+    let host = node.hosts.first().map(|(host, port)| host_port(&host.to_ascii_lowercase(), *port)).unwrap_or_default();
+    let text = format!("{host}/{} {}", node.database, node.namespace);
+    EngineId::from_bytes(mixed(0, &text).to_be_bytes())
+}
+/// Those who answer, each in its place.
+async fn meet(nodes: Vec<Config>) -> Result<Vec<Option<RedisEngine>>> {
+    let (of, need) = (nodes.len(), nodes.len() / 2 + 1);
+    let silent = || Error::new(ErrorKind::Unreachable, "connect", "no answer in time");
+    let mut failed: Vec<_> = nodes.iter().map(|node| (node.endpoint(), Some(silent()))).collect();
+    let mut met: Vec<Option<RedisEngine>> = nodes.iter().map(|_| None).collect();
+    let mut opening = JoinSet::new();
+    for (node, config) in nodes.into_iter().enumerate() {
+        opening.spawn(async move { (node, RedisEngine::open(config).await) });
+    }
+    let mut late = pin!(sleep(CONNECT_TIMEOUT));
+    loop {
+        let (node, answer) = tokio::select! {
+            biased;
+            answer = opening.join_next() => match answer {
+                Some(Ok(answer)) => answer,
+                Some(Err(_)) => continue,
+                None => break,
+            },
+            () = &mut late => break,
+        };
+        match answer {
+            Ok(engine) => (met[node], failed[node].1) = (Some(engine), None),
+            Err(error) if error.is_temporary() => failed[node].1 = Some(error),
+            Err(error) => return Err(error),
+        }
+        if met.iter().flatten().count() == need && met[node].is_some() {
+            late.as_mut().reset(Instant::now() + OTHERS);
+        }
+    }
+    let answered = met.iter().flatten().count();
+    if answered >= need {
+        return Ok(met);
+    }
+    let few = format!("{} of {of} nodes cannot be used, and {need} have to agree", of - answered);
+    let few = Error::new(ErrorKind::Unreachable, "connect", few);
+    let why = failed.into_iter().filter_map(|(node, why)| Some(format!("{node}: {}", why?)));
+    Err(why.fold(few, |error, why| error.with("node", why)))
+}
+/// Two names of one server would count it twice.
+fn one_each(met: &[Option<RedisEngine>]) -> Result<()> {
+    let met: Vec<_> = met.iter().flatten().collect();
+    for (n, node) in met.iter().enumerate() {
+        if let Some(other) = met[n + 1..].iter().find(|other| other.store() == node.store()) {
+            let twice = format!("{} and {} are one store", node.info().endpoint, other.info().endpoint);
+            let hint = "each node fails by itself: name each once; one that began with a copy of another's data: delete fl:%id there";
+            return Err(invalid(twice).hint(hint));
+        }
+    }
+    Ok(())
+}
