@@ -282,6 +282,8 @@ pub(crate) enum Layout {
     Native,
     /// A string for each lock, as many other libraries have it
     Plain,
+    /// A hash for each lock, as Redisson has it
+    Redisson,
 }
 
 /// How several Redis servers belong together.

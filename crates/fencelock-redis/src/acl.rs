@@ -16,8 +16,9 @@ const HASHES: [&str; 8] = ["hdel", "hexists", "hget", "hgetall", "hmget", "hscan
 /// Or for the strings of the layout `plain`.
 const STRINGS: [&str; 3] = ["del", "exists", "getrange"];
 /// Or for the hashes of Redisson, and what stands beside them.
-const REDISSON: [&str; 12] =
-    ["del", "exists", "hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "lindex"];
+const REDISSON: [&str; 13] = [
+    "del", "exists", "hdel", "hexists", "hget", "hgetall", "hkeys", "hlen", "hmget", "hscan", "hset", "lindex", "ping",
+];
 /// Who waits in a queue is told by these.
 const CHANNELS: [&str; 3] = ["publish", "pubsub|numsub", "subscribe"];
 /// Or, in a cluster, by those that stay on the key's server.
@@ -240,6 +241,10 @@ mod tests {
             ("redis+cluster://h?layout=plain&template=l:{{}}", "~fl:%id ~l:{*}"),
             ("redis://h?layout=plain&template=[a]*?\\{}^", "~fl:%id ~\\[a\\]\\*\\?\\\\*\\^"),
             ("redis://h?layout=plain&template=a%20b%09{}", "~fl:%id ~a?b?*"),
+            (
+                "redis://h?layout=redisson&template=l:{}",
+                "~fl:%id ~l:* ~{* ~redisson_lock_queue:* ~redisson_lock_token:* &redisson_lock__channel:* &redisson_rwlock:*",
+            ),
             ("redis://h?layout=plain&template='\\{}", "~fl:%id \"~'\\\\\\\\*\""),
             ("redis://h?layout=plain&template=%1b{}", "~fl:%id \"~\\x1b*\""),
         ] {

@@ -319,7 +319,9 @@ impl Config {
         }
         if self.layout != Layout::Native {
             let plain = invalid("a Redlock has no layout but native: tokens of the others are nobody's");
-            return Err(plain.hint("leave layout out; what others lock on one server: redis://HOST?layout=plain, or layout=redisson"));
+            return Err(plain.hint(
+                "leave layout out; what others lock on one server: redis://HOST?layout=plain, or layout=redisson",
+            ));
         }
         if self.replicas > 0 {
             let replicas = invalid(format!("replicas={} is for one primary", self.replicas));

@@ -70,11 +70,16 @@ fn config(common: &Common, args: &AclRedis) -> Result<Config, Failure> {
     match (args.layout, &config.layout) {
         (Some(args::Layout::Native), _) => config.layout = Layout::Native,
         (Some(args::Layout::Plain), Layout::Native) => config.layout = Layout::Plain(Templates::default()),
+        (Some(args::Layout::Redisson), Layout::Native | Layout::Plain(_)) => {
+            config.layout = Layout::Redisson("{}".to_owned());
+        }
+        (Some(args::Layout::Plain), Layout::Redisson(_)) => config.layout = Layout::Plain(Templates::default()),
         _ => {}
     }
     let Some(prefix) = &args.prefix else { return Ok(config) };
     match &mut config.layout {
         Layout::Plain(templates) => templates.key = format!("{prefix}{{}}"),
+        Layout::Redisson(template) => *template = format!("{prefix}{{}}"),
         _ => config.namespace = namespace(prefix)?,
     }
     Ok(config)

@@ -164,7 +164,7 @@ impl Store {
     /// A command, of each server.
     fn everywhere(&self, words: &[&str]) {
         match self {
-            Self::Alone(server, _) | Self::Plain(server, _) => drop(server.ask(words).unwrap()),
+            Self::Alone(server, _) | Self::Shared(_, server, _) => drop(server.ask(words).unwrap()),
             Self::Sentinels(all) => (0..3).for_each(|server| drop(all.ask(server, words).unwrap())),
             Self::Cluster(all) => (0..6).for_each(|server| drop(all.ask(server, words).unwrap())),
         }

@@ -2,8 +2,8 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, missing_docs, missing_debug_implementations, reason = "a test fails where it unwraps")]
 pub mod failovers;
-pub mod redisson;
 pub mod five;
+pub mod redisson;
 #[path = "../../../fencelock-testkit/stories/common.rs"]
 mod stories;
 use fencelock_conformance::proxy::{Proxy, resp};
