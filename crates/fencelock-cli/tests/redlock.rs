@@ -1,6 +1,6 @@
 //! The program over five Redis, of which a lock needs three.
 //!
-//! Planted to see it go red: a Redlock without a URL of its own (what a job finds).
+//! To be planted: a Redlock without a URL of its own (what a job finds).
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 #[path = "common/server.rs"]
 mod server;

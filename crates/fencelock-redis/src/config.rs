@@ -432,7 +432,7 @@ impl fmt::Debug for Config {
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: the password in `Debug`; `protocol` that is not looked at; templates that a URL leaves out; two keys in
-    //! two slots; hosts of a Redlock that are not compared.
+    //! two slots.
     use super::*;
     use fencelock_core::ErrorKind;
 

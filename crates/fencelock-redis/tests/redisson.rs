@@ -11,6 +11,7 @@ use common::{
 };
 use fencelock_conformance::proxy::Trouble;
 use fencelock_core::{ErrorKind, Fencing, LossReason, Ordering, Released, TakenAway, Token, Waiting};
+use fencelock_redis::Config;
 use fencelock_testkit::Redis;
 use std::{
     sync::atomic::Ordering::SeqCst,
@@ -378,19 +379,11 @@ fn a_refusal_leaves_no_lock_without_an_end() {
 
 #[test]
 fn the_rights_that_are_named_are_enough() {
-    let docs = include_str!("../src/docs.md");
-    let general = docs.split_once("```text\n").unwrap().1.split_once("```").unwrap().0;
-    let (_, own) = docs.split_once("With `layout=redisson` the keys").unwrap();
-    let own = own.split_once("With `layout=plain`").unwrap().0;
-    let own: Vec<&str> = own.split(['`', ' ', '.', ',', '\n']).filter(|word| word.starts_with('+')).collect();
-    assert_eq!(own, ["+exists", "+del", "+hlen", "+hkeys", "+lindex", "+client|caching"]);
     let server = Redis::start();
-    let keys =
-        "~x* ~redisson_lock_token:* ~redisson_lock_queue:* ~{* ~fl:%id &redisson_lock__channel:* &redisson_rwlock:*";
+    let acl = Config::from_url("redis://h?layout=redisson").unwrap().acl("7.0").unwrap();
     let user = |name: &str, without: &str| {
-        let words = ["ACL", "SETUSER", name, "reset", "on", ">pw"].into_iter().chain(keys.split(' '));
-        let rights = general.split_whitespace().chain(own.iter().copied());
-        let words: Vec<&str> = words.chain(rights.filter(|word| *word != without)).collect();
+        let words = ["ACL", "SETUSER", name, "on", ">pw"].into_iter().chain(acl.words().iter().map(String::as_str));
+        let words: Vec<&str> = words.filter(|word| *word != without).collect();
         assert_eq!(server.ask(&words).unwrap(), "+OK", "{words:?}");
         format!("redis://{name}:pw@127.0.0.1:{}", server.port())
     };

@@ -1,7 +1,7 @@
 //! Story: five servers that know nothing of each other are one. Two may be dead, hang, or be somebody else's, from the beginning or later;
 //! three may not, and that is told in time, with which and why; and tokens rise over their restarts.
 //!
-//! Planted to see it red: a Redlock that connects to all of them first (dead from the beginning); the deadline of `meet` left out (one that
+//! To be planted, each by itself: a Redlock that connects to all of them first (dead from the beginning); the deadline of `meet` left out (one that
 //! hangs); `one_each` left out (two names of one); ids of nodes by their stores (two clients meet); `nodes / 2` in the core (masks).
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
