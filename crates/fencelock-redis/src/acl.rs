@@ -118,6 +118,10 @@ impl Config {
             Layout::Redisson(template) => {
                 let keys = Keys::plain(template);
                 commands.extend(REDISSON);
+                if is_cluster && version < Version(7, 0) {
+                    let none = "their waiters are told by sharded channels in a cluster";
+                    return Err(Error::new(ErrorKind::Unsupported, "acl", none).hint("they are in 7.0 and later"));
+                }
                 commands.push(if is_cluster { "spublish" } else { "publish" });
                 commands.extend(self.resp3.then_some("client|caching"));
                 // Redisson puts a name without braces between braces.

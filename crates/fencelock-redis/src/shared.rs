@@ -4,6 +4,7 @@ use crate::{
     error::Fault,
     link::{Conn, Link, clock},
     plain::Plain,
+    redisson,
     renew::Kept,
     turns::Seen,
     wire::{
@@ -286,7 +287,8 @@ impl Shared {
     fn keep(&self, request: &Request, token: Token, sent_at: Moment, now: i64, value: Option<Arc<str>>) -> Grant {
         let (name, hold) = (request.name().clone(), request.hold());
         let mut held = lock(&self.held);
-        let (claim, until) = (request.claim(), sent_at + request.ttl());
+        let ttl = if matches!(self.records, Records::Redisson) { redisson::lease(request) } else { request.ttl() };
+        let (claim, until) = (request.claim(), sent_at + ttl);
         held.put(hold, Own { name: name.clone(), token, claim, value, until });
         if self.pushed {
             held.new.push_back((BootClock.now() + SETTLED, hold));
@@ -296,7 +298,7 @@ impl Shared {
         if first {
             self.fresh.notify_one();
         }
-        let (ttl, lease) = (request.ttl(), Lease::Own { sent_at });
+        let lease = Lease::Own { sent_at };
         Grant { name, claim, hold, token, ttl, lease, server_micros: now, place: None }
     }
     /// These have their full length again.

@@ -224,7 +224,7 @@ async fn read_lock_is_locked(cx: Context) {
 }
 
 async fn read_lock_lease_timeout(cx: Context) {
-    let (a, b, long) = (cx.client().await, cx.client().await, 60 * SEC);
+    let (a, b, long) = (cx.client().await, cx.client().await, 30 * SEC);
     let [one, other, owned] = ["a long one first", "a short one first", "of one owner"].map(|what| cx.name(what));
     let read = |client: &Client, name: &str, d| client.rw_lock(name).lease(d).read();
     let (long_first, short_second) = (read(&a, &one, long).await.unwrap(), read(&b, &one, cx.short()).await.unwrap());

@@ -1,5 +1,5 @@
 //! A counter that loses an increment when two are inside.
-use std::{fs, path::PathBuf, time::Duration};
+use std::{fs, os::unix::fs::FileExt, path::PathBuf, time::Duration};
 
 /// A number in a file: read, a short nap, written. Whoever comes in between loses an increment, or finds none.
 #[derive(Clone, Debug)]
@@ -20,8 +20,13 @@ impl Counter {
         } else {
             tokio::time::sleep(Duration::from_micros(fastrand::u64(0..500))).await;
         }
-        // All numbers are as long as each other, so that one never shows the end of another.
-        fs::write(&self.0, format!("{:020}", n + 1)).unwrap_or_else(|e| panic!("{}: {e}", self.0.display()));
+        // All numbers are as long as each other, so that one never shows the end of another; and none is cut off first: whoever is killed
+        // then would leave nothing.
+        let write = || {
+            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(&self.0)?;
+            file.write_all_at(format!("{:020}", n + 1).as_bytes(), 0)
+        };
+        write().unwrap_or_else(|e| panic!("{}: {e}", self.0.display()));
     }
     /// The number; zero when it cannot be read.
     pub fn value(&self) -> u64 {

@@ -143,7 +143,7 @@ impl Entry {
     pub(super) fn granted(&self, node: usize, request: &Request, grant: &Grant) -> bool {
         let mut state = self.state();
         let Lease::Own { sent_at } = grant.lease else { return false };
-        let over = state.stage == Stage::Over || state.changed && request.hold().number() >= MENDED;
+        let over = state.stage == Stage::Over || state.changed;
         let part = &mut state.parts[node];
         let open = part.close(request.hold());
         if over || !open {

@@ -22,6 +22,13 @@ use std::time::Duration;
 
 /// Redisson's watchdog gives a lock with readers this end, if it is not told otherwise.
 const WATCHDOG: Duration = Duration::from_secs(30);
+/// How long a hold of this request is good for without a renewal.
+///
+/// *Invariant (SAFETY G3):* a reader counts on no more than their watchdog leaves him: that it was cut is heard by a push, which is a hint.
+/// What lasts longer is renewed the more often.
+pub(crate) fn lease(request: &Request) -> Duration {
+    if request.claim() == Claim::Read { request.ttl().min(WATCHDOG) } else { request.ttl() }
+}
 
 /// Locks in Redis as Redisson has them.
 #[derive(Debug)]
@@ -63,12 +70,10 @@ impl RedisRedissonEngine {
     /// What cannot be kept is refused before anything is sent.
     fn check(&self, request: &Request) -> Result<()> {
         let shared = self.0.shared();
-        if request.claim() == Claim::Read && request.ttl() > WATCHDOG && !shared.pushed {
-            let text = format!("a reader's ttl of {:?} may be cut to 30s by Redisson's watchdog", request.ttl());
+        if request.is_fixed() && lease(request) < request.ttl() {
+            let text = format!("a reader's lease of {:?} may be cut to 30s by Redisson's watchdog", request.ttl());
             let long = Error::new(ErrorKind::InvalidConfig, "lock", text).with("name", request.name());
-            return Err(long.hint(
-                "give 30s or less, or let the server tell of it: leave protocol=resp2 out, and allow +client|tracking",
-            ));
+            return Err(long.hint("give 30s or less, or `ttl`, which is renewed"));
         }
         let key = shared.keys.key(request.name());
         let (names, home) = (Names(&key), slot(&key));

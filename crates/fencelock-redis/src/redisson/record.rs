@@ -1,5 +1,6 @@
 //! What is done to a hash that Redisson uses, too.
 use super::{
+    lease,
     look::Sight,
     names::{Names, WRITE, field},
 };
@@ -38,7 +39,7 @@ impl Shared {
             names.holders(),
             field,
             letter(request.claim()).to_owned(),
-            micros(request.ttl()).to_string(),
+            micros(lease(request)).to_string(),
             String::new(),
             request.floor().map_or(0, Token::get).to_string(),
             beginning(request.hold()),
@@ -108,7 +109,7 @@ impl Shared {
         let key = &*self.keys.key(&grant.name);
         let (names, field) = (Names(key), field(grant.hold));
         let (beside, holders, channel) = (&*names.beside(&field), &*names.holders(), &*names.channel_of_both());
-        let (begins, ttl) = (&*begins(grant.hold, Some(grant.token)), &*micros(next.ttl()).to_string());
+        let (begins, ttl) = (&*begins(grant.hold, Some(grant.token)), &*micros(lease(next)).to_string());
         let field = &*field;
         let conn = self.link.soon(key, next.stopped()).await?;
         let ask = |conn: Conn| async move {

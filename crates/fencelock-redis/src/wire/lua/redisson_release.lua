@@ -35,8 +35,9 @@ local function shorten()
   for _,field in ipairs(redis.call('HKEYS',K)) do
     if field~='mode' then
       local n=tonumber(redis.call('HGET',K,field))
-      steps=steps+(n or 1e9)
-      if not (steps<=4096) or n%1~=0 then return end
+      if not n or not (n>=0) or n%1~=0 then return end
+      steps=steps+n
+      if steps>4096 then return end
       for at=n,1,-1 do
         local ms=redis.call('PTTL',beside(field)..at)
         if ms==-1 then return end
