@@ -173,7 +173,7 @@ impl Shared {
             all.push(Kept { name: &own.name, hold: *hold, token: own.token, claim: own.claim, ttl });
         }
         let readers: Vec<Kept<'_>> = all.iter().filter(|kept| kept.claim == Claim::Read).copied().collect();
-        // Where it fails the looks fail, too.
+        // Where it fails it is left to the next renewal, which is there in time: a reader counts on no more than their watchdog leaves.
         let answers = if readers.is_empty() { Ok(Vec::new()) } else { self.extend(MAX_TTL, &readers).await };
         let cut = readers.iter().zip(answers.unwrap_or_default()).filter(|(_, answer)| *answer == Answered::Gone);
         let cut: Vec<HoldId> = cut.map(|(kept, _)| kept.hold).collect();
