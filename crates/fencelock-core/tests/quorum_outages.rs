@@ -2,8 +2,8 @@
 //! who was in the way, if a majority has said so, and that nobody answered only if nobody did. And a hold that has become another one
 //! does not come back as what it was.
 //!
-//! To be planted, each by itself: an `OUTAGE` of nothing (a short silence), and of an hour (a long one); `stopped` that knows the place in a queue
-//! alone (both of those who are stopped); `change` left out, and `mend` and `granted` that do not heed it (downgrades).
+//! Planted to see it red: an `OUTAGE` of nothing (all of them), and of an hour (a long one); `stopped` that knows the place in a queue alone
+//! (both of those who are stopped); `change` left out (downgrades).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
