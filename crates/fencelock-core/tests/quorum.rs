@@ -3,7 +3,8 @@
 //!
 //! Planted to see it red: `nodes / 2` (masks, four nodes); `undo` left out (masks, failures); `patience` of an hour (hanging nodes);
 //! `adopt_late` that drops its call (late answers); the highest token told at once (late answers, masks); `news` that takes the
-//! largest (validity); `mend` always false (re-creation), and re-creation for everybody (opt-in); `rests` left out (a release).
+//! largest (validity); `mend` always false (re-creation), and re-creation for everybody (opt-in); `rests` left out (a release);
+//! `gone` that counts while it is given back (a release beside renewals).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -11,7 +12,8 @@ mod common;
 mod nodes;
 use common::*;
 use fencelock_core::{
-    Client, Engine, ErrorKind, Fencing, LossReason, Operation, Quorum, Trouble, memory::MemoryEngine,
+    Chaos, Client, Clock, Engine, ErrorKind, Fencing, Grant, Lease, LossReason, Operation, Quorum, Trouble,
+    memory::{MemoryEngine, MemoryServer},
 };
 use nodes::*;
 use std::{sync::Arc, time::Duration};
@@ -350,6 +352,45 @@ async fn a_release_waits_for_a_re_creation() {
     assert_eq!(nodes.census(), [(0, 0); 3]);
     tokio::time::sleep(SEC).await;
     assert_eq!(nodes.census(), [(0, 0); 3], "nothing comes after the release");
+}
+/// A renewal that is on its way finds what the release takes away, node by node, and may be heard first.
+#[tokio::test(start_paused = true)]
+async fn a_release_beside_renewals_is_one_of_a_hold() {
+    for seed in 0..40 {
+        let nodes = Nodes::new(5);
+        let way = |server: &Arc<MemoryServer>| {
+            let engine = Arc::new(MemoryEngine::on(server.clone()).default_ttl(TTL));
+            Arc::new(Chaos::new(engine).seed(seed).delay(10 * MS)) as Arc<dyn Engine>
+        };
+        let quorum = Quorum::new(nodes.servers.iter().map(way)).unwrap().clock(nodes.clock.clone());
+        let engine = Arc::new(quorum) as Arc<dyn Engine>;
+        let guard = here(engine.clone(), &nodes.clock).mutex("x").lock().await.unwrap();
+        let grant = Grant {
+            name: guard.name().clone(),
+            claim: guard.claim(),
+            hold: guard.id(),
+            token: guard.token(),
+            ttl: guard.ttl(),
+            lease: Lease::Own { sent_at: Clock::now(&*nodes.clock) },
+            server_micros: 0,
+            place: None,
+        };
+        let renewals: Vec<_> = (0..4)
+            .map(|n| {
+                let (engine, grant) = (engine.clone(), grant.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(n * 4 * MS).await;
+                    engine.renew(&[grant]).await.map(drop)
+                })
+            })
+            .collect();
+        tokio::time::sleep(8 * MS).await;
+        guard.release().await.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        for renewal in renewals {
+            renewal.await.unwrap().unwrap();
+        }
+        nodes.nothing_is_left().await;
+    }
 }
 
 #[test]

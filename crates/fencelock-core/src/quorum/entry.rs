@@ -181,12 +181,14 @@ impl Entry {
         let part = &mut state.parts[node];
         (part.piece.take(), std::mem::take(&mut part.open))
     }
-    /// A node says that it does not have this any more.
+    /// A node says that it does not have this any more. While it is being given back that says nothing: a renewal beside a release finds
+    /// what the release has taken away, and whether it was held is for the release to say.
     pub(super) fn gone(&self, node: usize, hold: HoldId, reason: LossReason) -> bool {
         let mut state = self.state();
+        let over = state.stage == Stage::Over;
         let part = &mut state.parts[node];
         part.close(hold);
-        let ours = part.piece.as_ref().is_some_and(|piece| piece.request.hold() == hold);
+        let ours = !over && part.piece.as_ref().is_some_and(|piece| piece.request.hold() == hold);
         if ours {
             (part.piece, part.end) = (None, Some(Ended::Gone(reason)));
         }
