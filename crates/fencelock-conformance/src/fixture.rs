@@ -18,6 +18,11 @@ pub trait Family: Send + Sync {
     }
     /// A store with nothing in it. It ends when it is dropped.
     fn start(&self) -> Box<dyn Fixture>;
+    /// So many trials at once unless `--test-threads` says otherwise: trials wait more than they work. Fewer where the store works for each
+    /// of its clients, or a busy machine keeps clients waiting for longer than they do.
+    fn at_once(&self) -> usize {
+        8
+    }
     /// A ttl as short as trials should wait for, and as long as a busy machine needs to renew in time.
     fn short_ttl(&self) -> Duration {
         Duration::from_secs(2)

@@ -21,9 +21,6 @@ use tokio::{
     time::sleep,
 };
 
-/// So many at once unless `--test-threads` says otherwise: trials wait more than they work. With twice as many, two slow processors kept
-/// whoever connects to a database waiting for seconds.
-const THREADS: usize = 8;
 /// In full they work ten times as much: no more than there are processors, so that a hundred clients reach their server in time.
 fn full_threads() -> usize {
     available_parallelism().map_or(1, usize::from).min(4)
@@ -63,12 +60,11 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
     let limits = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits });
     stalls::watch();
-    let mut args = Arguments::from_args();
+    let args = Arguments::from_args();
     let whole =
         args.filter.is_none() && args.skip.is_empty() && args.test_threads.is_none() && !args.ignored && !args.list;
-    args.test_threads.get_or_insert(if full() { full_threads() } else { THREADS });
-    let alone = Arguments { test_threads: Some(1), ..args.clone() };
-    let mut well = more.is_empty() || libtest(&args, more);
+    let at_once = |n: usize| Arguments { test_threads: args.test_threads.or(Some(n)), ..args.clone() };
+    let mut well = more.is_empty() || libtest(&at_once(1), more);
     // One family after the other, so that each has its own time.
     for family in families {
         let mut cases: Vec<_> = all_cases().filter(|case| applies(*family, case)).collect();
@@ -85,13 +81,14 @@ pub fn run(families: &[&'static dyn Family], more: Vec<Trial>) -> ExitCode {
             continue; // nothing is started for nobody
         }
         let store = Arc::new(Store::start(*family));
+        let usual = if full() { full_threads() } else { family.at_once() };
         let (began, n) = (BootClock.now(), cases.len());
         let trials = |cases: Vec<_>| cases.into_iter().map(|case| store.clone().trial(case)).collect();
-        // Who measures is not measured beside fifteen others.
+        // Who measures is not measured beside others.
         let (measure, together): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| full() && case.measures());
-        well &= libtest(&args, trials(together));
+        well &= libtest(&at_once(usual), trials(together));
         if !measure.is_empty() {
-            well &= libtest(&alone, trials(measure));
+            well &= libtest(&Arguments { test_threads: Some(1), ..args.clone() }, trials(measure));
         }
         let took = began.until(BootClock.now());
         well &= args.list || store.is_clean();

@@ -65,7 +65,7 @@ async fn expired_and_acquired_at_once(cx: Context) {
 }
 
 async fn extended_while_taken_over(cx: Context) {
-    let (a, b, lease) = (cx.client().await, cx.client().await, 300 * MS);
+    let (a, b, lease) = (cx.client().await, cx.client().await, cx.short());
     let rounds = (0..6).map(|round| {
         let (a, b, name) = (a.clone(), b.clone(), cx.name(&format!("m{round}")));
         async move {

@@ -36,6 +36,9 @@ impl Family for Lease {
     fn tells_what_is_left(&self) -> bool {
         !matches!(self, Self::Session)
     }
+    fn at_once(&self) -> usize {
+        5
+    }
     fn start(&self) -> Box<dyn Fixture> {
         let session = matches!(self, Self::Session);
         // Whoever waits there has a connection of his own, beside those of his client: in full that is a hundred clients of each trial.

@@ -39,6 +39,9 @@ impl Family for Lease {
     fn is_variant(&self) -> bool {
         !matches!(self, Self::AsItComes)
     }
+    fn at_once(&self) -> usize {
+        5
+    }
     fn start(&self) -> Box<dyn Fixture> {
         let server = match self {
             Self::Serializable => Postgres::with(&["default_transaction_isolation=serializable"]),
