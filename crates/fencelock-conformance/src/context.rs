@@ -363,6 +363,22 @@ pub async fn eventually<F: Future<Output = bool>>(what: &str, mut so: impl FnMut
 pub async fn within<F: Future>(what: &str, future: F) -> F::Output {
     tokio::time::timeout(STUCK, future).await.unwrap_or_else(|_| panic!("{what}: not within {STUCK:?}"))
 }
+/// All locks whose names begin so, from all pages, by name.
+///
+/// # Panics
+/// They cannot be listed.
+pub async fn listed(client: &Client, prefix: &str) -> Vec<Status> {
+    let (mut all, mut page) = (BTreeMap::new(), Page::default());
+    loop {
+        let listing = client.list(prefix, &page).await.unwrap_or_else(|e| panic!("list: {e}"));
+        // In whatever order, and perhaps more than once.
+        all.extend(listing.items.into_iter().map(|status| (status.name.to_string(), status)));
+        page.after = listing.next;
+        if page.after.is_none() {
+            return all.into_values().collect();
+        }
+    }
+}
 /// Polls it once: `None` while it is not ready. Until an attempt has queued it runs only when it is polled: for a place in a queue
 /// `tokio::spawn` it, then wait with [`Context::queued`]; to break it off, abort the task.
 pub async fn once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {

@@ -53,7 +53,7 @@ mod suite;
 
 pub use case::{Case, Need, Role, all_cases};
 pub use catalogue::{Known, catalogue};
-pub use context::{Context, STUCK, Silence, eventually, once, within};
+pub use context::{Context, STUCK, Silence, eventually, listed, once, within};
 pub use fixture::{
     Clocks, Connection, Cut, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, WakeUps,
 };

@@ -3,6 +3,7 @@
 //!
 //! Planted to see it red: `look` that always stays (a queue that dies, leftovers); `undo` left out before a wait (it holds nothing);
 //! `paid` that is content with the first answer (what comes too late); a try to read without the veto (a writer is passed);
+//! a veto of the lowest alone (in whichever queue);
 //! `patience` of an hour.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
@@ -205,4 +206,36 @@ async fn readers_share_and_a_writer_that_waits_is_not_passed() {
     drop((reader, beside));
     nodes.nothing_is_left().await;
     assert!(a.client.semaphore("s", 3).acquire(1).await.is_err_and(|e| e.kind() == ErrorKind::Unsupported));
+}
+/// Two clients may take different nodes for the lowest that answers, so those who wait are not all in one queue.
+#[tokio::test(start_paused = true)]
+async fn readers_heed_a_writer_in_whichever_queue() {
+    let nodes = Nodes::new(5);
+    let (a, b, c) = (nodes.hand(), nodes.hand(), nodes.hand());
+    let one = a.client.rw_lock("x").read().await.unwrap();
+    // For him the two lowest are silent when he comes.
+    (0..2).for_each(|node| c.break_node(node, Trouble::Fail));
+    let writer = c.client.clone();
+    let writes = tokio::spawn(async move { writer.rw_lock("x").write().await.unwrap() });
+    tokio::time::sleep(100 * MS).await;
+    (0..2).for_each(|node| c.mend(node));
+    let queues: Vec<_> = nodes.census().iter().map(|(_, waiters)| *waiters).collect();
+    assert_eq!(queues, [0, 0, 1, 0, 0], "in the queue of the lowest that answered");
+    assert!(b.client.rw_lock("x").try_read().await.unwrap().is_err(), "a reader passed the writer");
+    // One who waits does not pass him either.
+    let (reader, first) = (b.client.clone(), Arc::new(AtomicBool::new(true)));
+    let late = tokio::spawn({
+        let first = first.clone();
+        async move { (reader.rw_lock("x").read().await.unwrap(), first.swap(false, SeqCst)) }
+    });
+    tokio::time::sleep(SEC).await;
+    assert!(!late.is_finished());
+    drop(one);
+    let writer = within("the writer", SEC, writes).await.unwrap();
+    assert!(first.swap(false, SeqCst), "the reader came first");
+    writer.release().await.unwrap();
+    let (reader, was_first) = within("the reader", SEC, late).await.unwrap();
+    assert!(!was_first);
+    drop(reader);
+    nodes.nothing_is_left().await;
 }

@@ -64,6 +64,8 @@ impl fencelock_database::Fault for Fault {
 mod codes {
     /// The session ends, or its transaction may still be open, and nobody knows what became of the call.
     pub(super) const ENDING: [u16; 13] = [1038, 1053, 1152, 1158, 1159, 1160, 1161, 1317, 1436, 1927, 1969, 3024, 4031];
+    /// Of those: somebody, or a shutdown, ends the session.
+    pub(super) const KILLED: [u16; 2] = [1053, 1927];
     /// Wrong words, or what a procedure is not called with: the session is as it was.
     pub(super) const HARMLESS: [u16; 8] = [1054, 1062, 1064, 1264, 1318, 1406, 1414, 3948];
     /// Full, for now.
@@ -139,9 +141,9 @@ impl Fault {
     pub(crate) fn is_conflict(&self) -> bool {
         self.is(&codes::CONFLICT)
     }
-    /// The server is there and will do it when it is ready: as good as no connection yet (SAFETY E8).
+    /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8).
     pub(crate) fn is_soon_over(&self) -> bool {
-        self.is_conflict() || self.is(&codes::CONNECTIONS)
+        self.is_conflict() || self.is(&codes::CONNECTIONS) || self.is(&codes::KILLED)
     }
     /// No server now; there may be one soon.
     pub(crate) fn may_pass(&self) -> bool {
@@ -280,6 +282,6 @@ mod tests {
             assert_eq!((error.kind(), is), (kind, (ends, again)), "{code}: {error}");
             assert!(error.to_string().contains("m"), "{error}");
         }
-        assert!(server(1213).is_conflict() && server(1040).is_soon_over());
+        assert!(server(1213).is_conflict() && server(1040).is_soon_over() && server(1927).is_soon_over());
     }
 }

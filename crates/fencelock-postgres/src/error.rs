@@ -123,9 +123,9 @@ impl Fault {
     pub(crate) fn is_conflict(&self) -> bool {
         self.is(&[SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED])
     }
-    /// The server is there and will do it when it is ready: as good as no connection yet (SAFETY E8).
+    /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8).
     pub(crate) fn is_soon_over(&self) -> bool {
-        self.is_conflict() || self.is(&[SqlState::CANNOT_CONNECT_NOW, SqlState::TOO_MANY_CONNECTIONS])
+        self.is_conflict() || self.is_ending() || self.is(&[SqlState::TOO_MANY_CONNECTIONS])
     }
     /// No server now; there may be one soon.
     pub(crate) fn may_pass(&self) -> bool {

@@ -1,5 +1,5 @@
 //! Five servers as one: uncontended pairs beside the bare driver sending the same ten scripts, in turns in one run; and how long a
-//! hand-over between clients takes.
+//! hand-over between clients takes. Beside them what rslock does in the same run.
 #![allow(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a benchmark fails where it unwraps")]
 use fencelock_core::{BootClock, Client, Clock, Engine, Moment, Name};
 use fencelock_redis::{RedisEngine, raw::Raw};
@@ -25,8 +25,10 @@ fn main() {
         return;
     }
     hanging(&servers);
-    handed(&servers, 2, 100);
-    handed(&servers, 16, 25);
+    for (clients, holds) in [(2, 100), (16, 25)] {
+        handed(&servers, clients, holds);
+        handed_by_rslock(&servers, clients, holds);
+    }
 }
 async fn engines(servers: &[Redis]) -> Vec<Arc<RedisEngine>> {
     let mut engines = Vec::new();
@@ -56,7 +58,8 @@ fn pairs(servers: &[Redis], tasks: usize) {
         let engines = engines(servers).await;
         (engines.clone(), of(&engines), raws)
     });
-    let (mut ours, mut bare) = (Vec::new(), Vec::new());
+    let (mut ours, mut bare, mut peer) = (Vec::new(), Vec::new(), Vec::new());
+    let rslock = rslock(servers);
     let sent = || engines.iter().map(|engine| fencelock_redis::raw::commands(engine)).sum::<u64>();
     let before = sent();
     for turn in 0..=TURNS {
@@ -80,19 +83,31 @@ fn pairs(servers: &[Redis], tasks: usize) {
                 async move { lock.lock().await.unwrap().release().await.unwrap() }
             }
         }));
+        let c = runtime.block_on(run(tasks, |task| {
+            let (manager, name) = (rslock.clone(), format!("rslock{task}"));
+            move || {
+                let (manager, name) = (manager.clone(), name.clone());
+                async move {
+                    let lock = manager.lock(name.as_str(), Duration::from_secs(30)).await.unwrap();
+                    manager.unlock(&lock).await;
+                }
+            }
+        }));
         if turn > 0 {
             ours.push(a);
             bare.push(b);
+            peer.push(c);
         }
     }
     let each =
         (sent() - before) as f64 / (ours.iter().sum::<f64>() * (TURNS + 1) as f64 / TURNS as f64 * TURN.as_secs_f64());
-    let (ours, bare) = (median(ours), median(bare));
+    let (ours, bare, peer) = (median(ours), median(bare), median(peer));
     let ratio = ours / bare;
     let verdict = if ratio >= 0.9 { "ok" } else { "MISSED" };
     println!(
         "MEASURED | pairs on a quorum of five Redis, {tasks} tasks, to the bare driver | {ratio:.2} ({ours:.0} to {bare:.0} pairs/s; {each:.1} commands each) | >= 0.9 | {verdict}"
     );
+    println!("MEASURED | the same, rslock | {peer:.0} pairs/s | reported | ok");
 }
 async fn run<F, W>(tasks: usize, work: impl Fn(usize) -> W) -> f64
 where
@@ -147,6 +162,9 @@ fn hanging(servers: &[Redis]) {
         if ratio <= 1.2 { "ok" } else { "MISSED" }
     );
 }
+fn rslock(servers: &[Redis]) -> rslock::LockManager {
+    rslock::LockManager::new(servers.iter().map(Redis::url).collect())
+}
 /// Of those who waited while it was given back: from the call of `release` until the next one has it.
 fn handed(servers: &[Redis], clients: usize, holds: usize) {
     let spans = Arc::new(Mutex::new(Vec::<[Moment; 3]>::new()));
@@ -171,8 +189,49 @@ fn handed(servers: &[Redis], clients: usize, holds: usize) {
             one.await.unwrap();
         }
     });
+    let [p50, p99, most] = between(&spans, clients * holds);
+    let verdict = if p50 <= Duration::from_millis(3) { "ok" } else { "MISSED" };
+    println!(
+        "MEASURED | hand-over between {clients} clients of a quorum of five Redis, p50 | {p50:.2?} (p99 {p99:.2?}, most {most:.2?}) | <= 3 ms | {verdict}"
+    );
+}
+/// The same of rslock: who gives up begins anew, and is counted.
+fn handed_by_rslock(servers: &[Redis], clients: usize, holds: usize) {
+    let (spans, gave_up) = (Arc::new(Mutex::new(Vec::<[Moment; 3]>::new())), Arc::new(AtomicU64::new(0)));
+    runtime(2).block_on(async {
+        let all = (0..clients).map(|_| {
+            let (manager, spans, gave_up) = (rslock(servers), spans.clone(), gave_up.clone());
+            tokio::spawn(async move {
+                for _ in 0..holds {
+                    let asked = BootClock.now();
+                    let lock = loop {
+                        match manager.lock("handed by rslock", Duration::from_secs(30)).await {
+                            Ok(lock) => break lock,
+                            Err(_) => gave_up.fetch_add(1, Relaxed),
+                        };
+                    };
+                    let held = BootClock.now();
+                    tokio::time::sleep(Duration::from_micros(fastrand::u64(5_000..10_000))).await;
+                    let released = BootClock.now();
+                    manager.unlock(&lock).await;
+                    spans.lock().unwrap().push([asked, held, released]);
+                }
+            })
+        });
+        for one in all.collect::<Vec<_>>() {
+            one.await.unwrap();
+        }
+    });
+    let [p50, p99, most] = between(&spans, clients * holds);
+    let gave_up = gave_up.load(Relaxed);
+    println!(
+        "MEASURED | the same, rslock | {p50:.2?} (p99 {p99:.2?}, most {most:.2?}); {gave_up} give-ups | reported | ok"
+    );
+}
+/// The median, the 99th of a hundred, and the longest.
+fn between(spans: &Mutex<Vec<[Moment; 3]>>, all: usize) -> [Duration; 3] {
     let mut spans = spans.lock().unwrap();
-    assert_eq!(spans.len(), clients * holds, "nobody gave up");
+    assert_eq!(spans.len(), all, "nobody gave up");
     spans.sort_by_key(|[_, held, _]| *held);
     let between = |pair: &[[Moment; 3]]| {
         let [[_, _, released], [asked, held, _]] = [pair[0], pair[1]];
@@ -181,12 +240,5 @@ fn handed(servers: &[Redis], clients: usize, holds: usize) {
     };
     let mut times: Vec<_> = spans.windows(2).filter_map(between).collect();
     times.sort_unstable();
-    let at = |p: usize| times[(times.len() * p).div_ceil(100).max(1) - 1];
-    let verdict = if at(50) <= Duration::from_millis(3) { "ok" } else { "MISSED" };
-    println!(
-        "MEASURED | hand-over between {clients} clients of a quorum of five Redis, p50 | {:.2?} (p99 {:.2?}, most {:.2?}) | <= 3 ms | {verdict}",
-        at(50),
-        at(99),
-        at(100)
-    );
+    [50, 99, 100].map(|p: usize| times[(times.len() * p).div_ceil(100).max(1) - 1])
 }

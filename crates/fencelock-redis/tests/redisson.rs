@@ -2,7 +2,8 @@
 //! asked in `interop.rs`, readers and writers are in `redisson_rw.rs`, waits in `redisson_waits.rs`.
 //!
 //! Planted to see them go red: a repeat that counts once more; a repeat that keeps the ttl that is left; a claim that does not look at its end;
-//! a kind that is not looked at; RFencedLock's token given an end; a hash that is written before its end may be.
+//! a kind that is not looked at; RFencedLock's token given an end; a hash that is written before its end may be;
+//! a release that does not look at the token's end; an observer for whom every token counts.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
@@ -409,5 +410,53 @@ fn the_rights_that_are_named_are_enough() {
         // Nobody is told.
         let deaf = redisson(&user("deaf", "+client|caching")).await;
         assert_eq!(deaf.info().capabilities.taken_away, TakenAway::AtRenewal);
+    });
+}
+
+/// Another program may lead, too. What stands for its token counts for nothing: ours was higher.
+#[test]
+fn an_observer_hears_of_a_leader_of_theirs() {
+    let server = Redis::start();
+    let theirs = Theirs { server: &server, name: "x" };
+    runtime().block_on(async {
+        let c = redisson(&server.url()).await;
+        let election = c.election("x");
+        let mut observer = election.observe();
+        let term = soon(election.campaign("one of ours")).await.unwrap();
+        let seen = soon(observer.changed()).await.unwrap().unwrap();
+        assert_eq!((&*seen.candidate, seen.term), ("one of ours", term.token()));
+        term.resign().await.unwrap();
+        assert!(soon(observer.changed()).await.unwrap().is_none());
+        assert!(theirs.lock(ONE, "60000"));
+        let seen = soon(observer.changed()).await.unwrap().unwrap();
+        assert!(seen.candidate.contains(ONE) && seen.pid == 0, "{seen:?}");
+        assert_eq!(theirs.unlock(ONE, "60000"), 1);
+        assert!(soon(observer.changed()).await.unwrap().is_none());
+        let term = soon(election.campaign("again")).await.unwrap();
+        assert_eq!(soon(observer.changed()).await.unwrap().unwrap().term, term.token());
+    });
+}
+
+/// The last token is kept from the last renewal on, and from the release on, not from the grant (SAFETY T1).
+#[test]
+fn a_token_is_kept_for_as_long_as_it_should_after_a_long_hold() {
+    let server = Redis::start();
+    let token = "redisson_lock_token:{x}";
+    let cut = || assert_eq!(server.ask(&["PEXPIRE", token, "1000"]).unwrap(), ":1");
+    runtime().block_on(async {
+        let c = redisson(&format!("{}?retention=2h", server.url())).await;
+        let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();
+        cut();
+        soon(guard.renewed()).await;
+        assert!(pttl(&server, token) > 7_190_000, "{}", pttl(&server, token));
+        cut();
+        guard.release().await.unwrap();
+        assert!(pttl(&server, token) > 7_190_000, "{}", pttl(&server, token));
+        // RFencedLock's own ends never.
+        server.ask(&["PERSIST", token]).unwrap();
+        let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();
+        soon(guard.renewed()).await;
+        guard.release().await.unwrap();
+        assert_eq!(pttl(&server, token), -1);
     });
 }

@@ -2,7 +2,7 @@
 //! (`common/redisson.rs`).
 //!
 //! Planted to see them go red: a reader's lease that is left as their watchdog has cut it; a release that ends a thread's other part too; an end
-//! that is cut below a reader's; a count of theirs that is believed without a bound.
+//! that is cut below a reader's; a count of theirs that is believed without a bound; a repair that failed and counts as done.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
@@ -95,6 +95,26 @@ fn a_lease_that_their_watchdog_cuts_is_put_right() {
             beside.release().await.unwrap();
             assert!(theirs.is_free(), "theirs is over");
         }
+    });
+}
+/// What could not be put right is put right later, and not with the next renewal alone.
+#[test]
+fn a_repair_that_is_refused_is_done_later() {
+    let server = Redis::start();
+    runtime().block_on(async {
+        let c = redisson(&server.url()).await;
+        let reader = c.rw_lock("x").ttl(60 * SEC).read().await.unwrap();
+        // It is watched from now on.
+        tokio::time::sleep(300 * MS).await;
+        assert_eq!(server.ask(&["ACL", "SETUSER", "default", "-pexpire"]).unwrap(), "+OK");
+        assert_eq!(server.ask(&["EXPIRE", "x", "9"]).unwrap(), ":1");
+        eventually("it was refused", || async { server.ask(&["ACL", "LOG"]).unwrap() != "*0" }).await;
+        assert_eq!(server.ask(&["ACL", "SETUSER", "default", "+pexpire"]).unwrap(), "+OK");
+        let began = Instant::now();
+        eventually("it is as long as before", || async { pttl(&server, "x") > 15_000 }).await;
+        in_time(began.elapsed(), "put right");
+        reader.check().unwrap();
+        reader.release().await.unwrap();
     });
 }
 /// A reader counts on no more than their watchdog leaves, however long its ttl is, and whether anybody tells of it or not (SAFETY G3).

@@ -34,7 +34,7 @@ mod prelude {
         case::{cases, roles},
         eventually, full,
         judge::{self, Judge},
-        once, tenth, within,
+        listed, once, tenth, within,
     };
     pub(super) use fencelock_core::{
         BootClock, Busy, Chaos, Claim, Client, Clock, Error, ErrorKind, Grant, Guard, HoldId, Kind, Lease, LossReason,

@@ -224,7 +224,7 @@ async fn odd_names(cx: Context) {
         assert_eq!((status.name.as_str(), &*status.holders[0].note), (name.as_str(), name.as_str()));
         assert_eq!(status.holders[0].hold, guard.id());
         assert!(other.mutex(name).try_lock().await.unwrap().is_err(), "{name:?}");
-        let listed = other.list(name, &Page::default()).await.unwrap().items;
+        let listed = listed(&other, name).await;
         let listed: std::collections::BTreeSet<_> = listed.iter().map(|status| status.name.as_str()).collect();
         let meant: std::collections::BTreeSet<_> =
             names.iter().filter(|other| other.starts_with(name)).map(String::as_str).collect();

@@ -74,8 +74,8 @@ async fn non_utf_8_data(cx: Context) {
             guard.release().await.unwrap();
         }
         assert!(peer.try_lock(&name).await.is_some());
-        let listing = client.list(&name, &Page::default()).await.unwrap();
-        assert_eq!(listing.items.iter().map(|status| status.name.as_str()).collect::<Vec<_>>(), [name.as_str()]);
+        let listed = listed(&client, &name).await;
+        assert_eq!(listed.iter().map(|status| status.name.as_str()).collect::<Vec<_>>(), [name.as_str()]);
         assert!(peer.release(&name).await);
     }
 }

@@ -453,9 +453,9 @@ async fn reset_all_signals(cx: Context) {
         waits.push(tokio::spawn(waiting.mutex(name).lock()));
         cx.queued(&client, name, 1).await;
     }
-    let listing = client.list(cx.prefix(), &Page::default()).await.unwrap();
-    assert_eq!(listing.items.len(), names.len());
-    for status in listing.items {
+    let listed = listed(&client, cx.prefix()).await;
+    assert_eq!(listed.len(), names.len());
+    for status in listed {
         let token = status.exclusive().unwrap().token;
         assert_eq!(client.force_release(status.name.as_str(), token).await.unwrap(), Released::Released);
     }

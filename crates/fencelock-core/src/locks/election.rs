@@ -4,7 +4,7 @@ use crate::{
     attempt::{Acquire, Claimed, Try},
     error::{Error, Result},
     guard::{Guard, Held},
-    types::{Claim, Status, Token},
+    types::{Claim, Fencing, Status, Token},
 };
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
 
@@ -180,8 +180,12 @@ impl Observer {
                 status = core.on_runtime(look) => status.map_err(Error::of_a_read)?,
             };
             let leader = Leader::of(&status);
+            // What stands for the token of another program is older and newer than nothing, where tokens are ours alone.
+            let ours = core.engine().info().capabilities.fencing == Fencing::OursOnly;
+            let counts = |leader: &&Leader| !ours || leader.pid != 0;
             // A replica that lags may tell of a term that is over, or know nothing yet of the newest one (SAFETY E9).
             let stale = self.newest.is_some_and(|newest| match (&leader, status.last_token) {
+                (Some(leader), _) if !counts(&leader) => false,
                 (Some(leader), _) => leader.term < newest || (leader.term == newest && self.seen == Some(None)),
                 (None, last) => last.is_some_and(|last| last < newest),
             });
@@ -189,7 +193,7 @@ impl Observer {
                 core.pause(Duration::from_millis(50)).await;
                 continue;
             }
-            self.newest = leader.as_ref().map(|leader| leader.term).or(self.newest);
+            self.newest = leader.as_ref().filter(counts).map(|leader| leader.term).or(self.newest);
             let now = leader.as_ref().map(|leader| leader.term);
             if self.seen.replace(now) != Some(now) {
                 return Ok(leader);

@@ -122,9 +122,7 @@ impl<'a> Attempt<'a> {
         if self.request.wait() {
             return self.wait().await;
         }
-        // Who waits to write is in the queue of one node: readers heed it, and do not pass him for ever.
-        let humble = !self.request.claim().is_exclusive();
-        match self.ask(None, None, humble.then(|| self.lowest())).await {
+        match self.ask(None, None, self.reads()).await {
             (End::Won, _) => match self.win().await {
                 Ok(Some(outcome)) => return Ok(outcome),
                 Ok(None) => {}
@@ -152,7 +150,7 @@ impl<'a> Attempt<'a> {
                 At::All { humble } => {
                     // While it is not known that a majority answers a place would be one in which nobody is served.
                     let queue = (!lacks).then(|| self.lowest());
-                    let (end, place) = self.ask(None, queue, queue.filter(|_| humble)).await;
+                    let (end, place) = self.ask(None, queue, humble).await;
                     match end {
                         End::Won => match self.win().await? {
                             Some(outcome) => return Ok(outcome),
@@ -200,7 +198,7 @@ impl<'a> Attempt<'a> {
                 }
                 At::Hand { node, tries, since } => {
                     been = true;
-                    match self.ask(Some(node), None, None).await.0 {
+                    match self.ask(Some(node), None, true).await.0 {
                         End::Won => match self.win().await? {
                             Some(outcome) => return Ok(outcome),
                             None => self.start_over(&mut misses).await,
@@ -257,9 +255,13 @@ impl<'a> Attempt<'a> {
         }
     }
 
+    fn reads(&self) -> bool {
+        !self.request.claim().is_exclusive()
+    }
     /// Asks all nodes but the one in hand, each at once, until there is a majority or there can be none. On `queue` it waits: the
-    /// place that came of that is told, too.
-    async fn ask(&mut self, hand: Option<usize>, queue: Option<usize>, veto: Option<usize>) -> (End, Option<Place>) {
+    /// place that came of that is told, too. Whoever is humble passes nobody who waits: a place in that queue is a no of everybody's, and
+    /// a reader heeds each who waits to write, in whichever queue.
+    async fn ask(&mut self, hand: Option<usize>, queue: Option<usize>, humble: bool) -> (End, Option<Place>) {
         if !self.busy.is_empty() {
             self.before = std::mem::take(&mut self.busy);
         }
@@ -267,7 +269,10 @@ impl<'a> Attempt<'a> {
         let mut heard = usize::from(hand.is_some());
         let nodes = self.shared.nodes.len();
         let Some(n) = self.entry.next() else { return (End::Over, None) };
-        let (mut ballot, mut gather, floor) = (Ballot::of(nodes).with_veto(veto), Gather::default(), self.floor());
+        let reads = humble && self.reads();
+        let lowest = || Some(self.lowest()).filter(|_| reads && hand.is_none());
+        let veto = queue.filter(|_| humble).or_else(lowest);
+        let (mut ballot, mut gather, floor) = (Ballot::of(nodes), Gather::default(), self.floor());
         let mut asked = Vec::with_capacity(nodes);
         for node in 0..nodes {
             if hand == Some(node) {
@@ -282,25 +287,30 @@ impl<'a> Attempt<'a> {
         let part = |node: usize| asked.iter().find(|(of, _)| *of == node).map(|(_, request)| request);
         let queued = || queue.and_then(part).is_some_and(Request::is_queued);
         let (mut late, mut in_queue) = (std::pin::pin!(sleep(self.limit())), false);
-        let (began, mut won) = (self.shared.now(), false);
+        let (began, mut settled) = (self.shared.now(), false);
         let end = loop {
             if !in_queue && queued() {
                 in_queue = true;
                 if let (Some(node), Some(busy)) = (queue, queue.and_then(part).and_then(Request::last_report)) {
-                    ballot.cast(node, Vote::No);
+                    ballot.cast(node, if humble { Vote::Veto } else { Vote::No });
                     self.busy.push((node, busy));
                 }
             }
-            match ballot.verdict() {
-                Verdict::Won if !self.shared.worth(&gather, queue.filter(|_| in_queue)) => break End::Won,
-                Verdict::Won if !won => {
-                    won = true;
+            // A reader who heeds a writer is refused by one, and what the others are about to give him goes with the answer.
+            let end = match ballot.verdict() {
+                Verdict::Won => Some(End::Won),
+                Verdict::Lost if !reads => break End::Lost,
+                Verdict::Lost => Some(End::Lost),
+                Verdict::Open => None,
+            };
+            match end {
+                Some(end) if !self.shared.worth(&gather, queue.filter(|_| in_queue)) => break end,
+                Some(_) if !settled => {
+                    settled = true;
                     let took = began.until(self.shared.now());
                     late.as_mut().reset(tokio::time::Instant::now() + Shared::moment(took));
                 }
-                Verdict::Won => {}
-                Verdict::Lost => break End::Lost,
-                Verdict::Open => {}
+                _ => {}
             }
             tokio::select! {
                 biased;
@@ -314,7 +324,16 @@ impl<'a> Attempt<'a> {
                         let failed = answer.is_err();
                         heard += usize::from(!failed);
                         let yes = self.hear(node, request, answer);
-                        ballot.cast(node, if yes { Vote::Yes } else if failed { Vote::Silent } else { Vote::No });
+                        let turn = || self.busy.last().is_some_and(|(of, busy)| *of == node && is_of_a_writer(busy));
+                        ballot.cast(
+                            node,
+                            match (yes, failed) {
+                                (true, _) => Vote::Yes,
+                                (_, true) => Vote::Silent,
+                                _ if veto == Some(node) || reads && turn() => Vote::Veto,
+                                _ => Vote::No,
+                            },
+                        );
                     }
                 },
                 () = &mut late => {
@@ -323,7 +342,7 @@ impl<'a> Attempt<'a> {
                             continue;
                         }
                         self.shared.in_time(*node, false);
-                        if !won {
+                        if !settled {
                             self.shared.suspect(*node);
                             self.failed.push((*node, silent("lock")));
                             ballot.cast(*node, Vote::Silent);
@@ -557,6 +576,10 @@ impl<'a> Attempt<'a> {
         }
         Err(error)
     }
+}
+/// What is told to a reader while nobody writes: somebody waits to.
+fn is_of_a_writer(busy: &Busy) -> bool {
+    busy.holder.as_ref().is_none_or(|holder| !holder.claim.is_exclusive())
 }
 /// Who is named by most nodes: which, the lowest first, and as whom.
 pub(super) fn strongest(held: Vec<(usize, &Holder)>) -> Option<(Vec<usize>, &Holder)> {

@@ -5,6 +5,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Vote {
     No,
+    /// No for all of them: those who wait there are not passed.
+    Veto,
     Open,
     /// Nothing, or nothing that can be used.
     Silent,
@@ -30,15 +32,10 @@ pub(super) const fn majority(nodes: usize) -> usize {
 #[derive(Clone, Debug)]
 pub(super) struct Ballot {
     votes: Vec<Vote>,
-    /// This node's no is everybody's: those who wait are in its queue, and are not passed.
-    veto: Option<usize>,
 }
 impl Ballot {
     pub(super) fn of(nodes: usize) -> Self {
-        Self { votes: vec![Vote::Open; nodes], veto: None }
-    }
-    pub(super) fn with_veto(self, veto: Option<usize>) -> Self {
-        Self { veto, ..self }
+        Self { votes: vec![Vote::Open; nodes] }
     }
     pub(super) fn cast(&mut self, node: usize, vote: Vote) {
         self.votes[node] = vote;
@@ -46,7 +43,7 @@ impl Ballot {
     pub(super) fn verdict(&self) -> Verdict {
         let count = |vote| self.votes.iter().filter(|cast| **cast == vote).count();
         let (need, yes) = (majority(self.votes.len()), count(Vote::Yes));
-        if self.veto.is_some_and(|node| self.votes[node] == Vote::No) {
+        if count(Vote::Veto) > 0 {
             Verdict::Lost
         } else if yes >= need {
             Verdict::Won
@@ -107,12 +104,13 @@ mod tests {
             }
             assert_eq!(ballot.verdict() == Verdict::Won, mask.count_ones() >= 3, "{mask:05b}");
         }
-        let mut ballot = Ballot::of(3).with_veto(Some(0));
+        let mut ballot = Ballot::of(3);
         (1..3).for_each(|node| ballot.cast(node, Vote::Yes));
-        assert_eq!(ballot.verdict(), Verdict::Won, "nobody waits for a node that is silent");
-        ballot.cast(0, Vote::Silent);
-        assert_eq!(ballot.verdict(), Verdict::Won, "nor for one that has failed");
-        ballot.cast(0, Vote::No);
+        for one in [Vote::Open, Vote::Silent, Vote::No] {
+            ballot.cast(0, one);
+            assert_eq!(ballot.verdict(), Verdict::Won, "{one:?}");
+        }
+        ballot.cast(0, Vote::Veto);
         assert_eq!(ballot.verdict(), Verdict::Lost);
     }
     #[test]

@@ -80,7 +80,7 @@ impl Link {
                         let answer = answer.extract_error().map_err(Fault::from);
                         let answer = match (conn, answer) {
                             (Ok(conn), Err(fault)) if fault.redirect().is_some() => {
-                                self.elsewhere(conn, &fault, limit, &cmd(*at)).await
+                                self.elsewhere(conn, &fault, limit, watches, &cmd(*at)).await
                             }
                             (_, answer) => answer,
                         };
@@ -92,10 +92,26 @@ impl Link {
         }
         answers
     }
-    async fn elsewhere(&self, conn: &Conn, fault: &Fault, limit: Duration, cmd: &Cmd) -> Result<Value, Fault> {
+    /// Where a slot is on its way it is not watched there: `ASKING` and that are for the next command each.
+    async fn elsewhere(
+        &self,
+        conn: &Conn,
+        fault: &Fault,
+        limit: Duration,
+        watches: bool,
+        cmd: &Cmd,
+    ) -> Result<Value, Fault> {
         let conn = self.redirected(conn, fault).await?;
-        let ask =
-            |conn: Conn| async move { self.limited(&conn, conn.server.patience().min(limit), conn.send(cmd)).await };
+        let ask = |conn: Conn| async move {
+            let limit = conn.server.patience().min(limit);
+            if !watches || !conn.tracks || conn.asking {
+                return self.limited(&conn, limit, conn.send(cmd)).await;
+            }
+            let mut both = Pipeline::with_capacity(2);
+            both.add_command(next_is_watched()).add_command(cmd.clone());
+            let answer = self.limited(&conn, limit, conn.send_all(&both)).await?.pop().ok_or(Fault::Answer)?;
+            answer.extract_error().map_err(Fault::from)
+        };
         self.turned(conn, ask).await
     }
 }

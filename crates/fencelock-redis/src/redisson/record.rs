@@ -71,12 +71,12 @@ impl Shared {
         begins: &str,
     ) -> Result<Result<(), Option<Holder>>, Fault> {
         let names = Names(key);
-        let (beside, queue) = (names.beside(&String::from_utf8_lossy(field)), names.queue());
-        let (holders, lone, both) = (names.holders(), names.channel(), names.channel_of_both());
+        let (beside, holders) = (names.beside(&String::from_utf8_lossy(field)), names.holders());
+        let (lone, both, queue, token) = (names.channel(), names.channel_of_both(), names.queue(), names.token());
         let how = if begins.is_empty() { "=" } else { "" };
-        let words = [how, begins, self.verb(), &lone, &both].map(str::as_bytes);
+        let words = [how, begins, self.verb(), &lone, &both, &queue, &token].map(str::as_bytes);
         let args: Vec<&[u8]> = [holders.as_bytes(), field].into_iter().chain(words).collect();
-        let answer = self.link.timed(conn, limit, &REDISSON_RELEASE, &[key, &beside, &queue], &args).await?;
+        let answer = self.link.timed(conn, limit, &REDISSON_RELEASE, &[key, &beside], &args).await?;
         // What it leaves may be of use to others of this client.
         self.link.touched(conn, key);
         let Value::Array(parts) = &answer else { return Err(Fault::Answer) };
@@ -125,26 +125,34 @@ impl Shared {
 
     /// What renews these, each by its hash and by what stands beside it.
     pub(crate) fn renewal_of_fields(&self, part: &[Kept<'_>], first: &str, body: &str) -> Cmd {
-        let mut cmd = Cmd::with_capacity(4 + 6 * part.len(), 256 + body.len() + 256 * part.len());
+        let mut cmd = Cmd::with_capacity(4 + 7 * part.len(), 256 + body.len() + 320 * part.len());
         cmd.arg(first).arg(body).arg(2 * part.len());
-        for kept in part {
-            let key = self.keys.key(kept.name);
-            cmd.arg(&key).arg(Names(&key).beside(&field(kept.hold)));
+        let keys: Vec<String> = part.iter().map(|kept| self.keys.key(kept.name)).collect();
+        for (kept, key) in part.iter().zip(&keys) {
+            cmd.arg(key).arg(Names(key).beside(&field(kept.hold)));
         }
         cmd.arg(&*self.link.keep);
-        for kept in part {
+        for (kept, key) in part.iter().zip(&keys) {
             cmd.arg(field(kept.hold)).arg(letter(kept.claim)).arg(begins(kept.hold, Some(kept.token)));
             cmd.write_arg_fmt(micros(kept.ttl));
+            cmd.arg(Names(key).token());
         }
         cmd
     }
     /// Looks whether these are there still, so that the server tells of their next change: it forgot that it should with the write that
     /// went before, and what happened between the two is seen here (SAFETY G6).
     pub(crate) async fn watched(&self, limit: Duration, all: &[Kept<'_>], answers: &mut [Answered]) {
-        for (answer, now) in answers.iter_mut().zip(self.still_there(limit, all).await) {
-            if now == Answered::Gone {
-                *answer = Answered::Gone;
+        let mut unseen = Vec::new();
+        for ((answer, kept), now) in answers.iter_mut().zip(all).zip(self.still_there(limit, all).await) {
+            match now {
+                Answered::Gone => *answer = Answered::Gone,
+                // Nobody tells of it until it is read again.
+                Answered::Unknown => unseen.extend(self.own(kept.hold).map(|own| (kept.hold, own))),
+                Answered::Extended => {}
             }
+        }
+        if !unseen.is_empty() {
+            self.unsettle(&unseen);
         }
     }
     async fn still_there(&self, limit: Duration, all: &[Kept<'_>]) -> Vec<Answered> {
@@ -173,17 +181,20 @@ impl Shared {
             all.push(Kept { name: &own.name, hold: *hold, token: own.token, claim: own.claim, ttl });
         }
         let readers: Vec<Kept<'_>> = all.iter().filter(|kept| kept.claim == Claim::Read).copied().collect();
-        // Where it fails it is left to the next renewal, which is there in time: a reader counts on no more than their watchdog leaves.
+        // What fails is done again a little later; the next renewal, too, is there in time: a reader counts on no more than their watchdog
+        // leaves.
         let answers = if readers.is_empty() { Ok(Vec::new()) } else { self.extend(MAX_TTL, &readers).await };
-        let cut = readers.iter().zip(answers.unwrap_or_default()).filter(|(_, answer)| *answer == Answered::Gone);
-        let cut: Vec<HoldId> = cut.map(|(kept, _)| kept.hold).collect();
+        let answers = answers.unwrap_or_else(|_| vec![Answered::Unknown; readers.len()]);
+        let put_right = |hold: HoldId| {
+            let at = readers.iter().position(|kept| kept.hold == hold);
+            at.and_then(|at| answers.get(at)).copied().unwrap_or(Answered::Extended)
+        };
         let (mut gone, mut unknown) = (Vec::new(), Vec::new());
-        for ((hold, own), answer) in holds.iter().zip(self.still_there(MAX_TTL, &all).await) {
-            match answer {
-                Answered::Gone => gone.push(*hold),
-                _ if cut.contains(hold) => gone.push(*hold),
-                Answered::Unknown => unknown.push((*hold, own.clone())),
-                Answered::Extended => {}
+        for ((hold, own), seen) in holds.iter().zip(self.still_there(MAX_TTL, &all).await) {
+            match (put_right(*hold), seen) {
+                (Answered::Gone, _) | (_, Answered::Gone) => gone.push(*hold),
+                (Answered::Unknown, _) | (_, Answered::Unknown) => unknown.push((*hold, own.clone())),
+                (Answered::Extended, Answered::Extended) => {}
             }
         }
         (gone, unknown)

@@ -1,8 +1,9 @@
 -- Ends one hold, and no other part of whoever has it: a thread of theirs may write and read. Those who wait are told as Redisson tells them;
 -- a writer that leaves readers behind is told, too, which Redisson keeps to itself.
--- KEYS: 2 the key beside this hold, 3 the queue of RFairLock
+-- While its slot is on its way only the keys of the hold are sure to be here. What else there may be is looked at behind, and is not missed.
+-- KEYS: 2 the key beside this hold
 -- ARGV: 4 `=` for this very field, or nothing for ours, which may be a writer's; 5 how the key beside ours begins, or nothing; 6 how a message
--- is sent; 7 channel of mutexes, 8 of readers and writers
+-- is sent; 7 channel of mutexes, 8 of readers and writers; 9 the queue of RFairLock, 10 RFencedLock's token
 local P,verb=KEYS[2],ARGV[6]
 local is=redis.pcall('HEXISTS',K,F)
 if type(is)=='table' then
@@ -19,13 +20,16 @@ if type(v)~='string' then v=false end
 if is==0 or ours and v and string.sub(v,1,#ARGV[5])~=ARGV[5] then return told(0) end
 local mode,writes=redis.call('HGET',K,'mode'),string.sub(F,-6)==':write'
 local left,ends=redis.call('PTTL',K),redis.call('PTTL',P)
-local count=tonumber(redis.call('HGET',K,F))
+local count,rest=tonumber(redis.call('HGET',K,F)),redis.call('HLEN',K)-1
 redis.call('HDEL',K,F)
+-- The token is kept from here on.
+local kept=redis.pcall('PTTL',ARGV[10])
+if type(kept)=='number' and kept>=0 and kept<tonumber(ARGV[1]) then redis.pcall('PEXPIRE',ARGV[10],ARGV[1]) end
 if ours then
-  redis.call('DEL',P)
+  redis.pcall('DEL',P)
 elseif mode and not writes then
   -- A thread has one for each time that it entered. What is more than this ends by itself.
-  for n=1,math.min(count or 1,64) do redis.call('DEL',beside(F)..n) end
+  for n=1,math.min(count or 1,64) do redis.pcall('DEL',beside(F)..n) end
 end
 local function tell(channel,message) redis.pcall(verb,channel,message) end
 -- Ends it when the last of its readers does. What is not known is not cut.
@@ -39,8 +43,8 @@ local function shorten()
       steps=steps+n
       if steps>4096 then return end
       for at=n,1,-1 do
-        local ms=redis.call('PTTL',beside(field)..at)
-        if ms==-1 then return end
+        local ms=redis.pcall('PTTL',beside(field)..at)
+        if type(ms)=='table' or ms==-1 then return end
         most=math.max(most,ms)
       end
     end
@@ -52,11 +56,10 @@ local function shorten()
     tell(ARGV[8],'0')
   end
 end
-local rest=redis.call('HLEN',K)
 if not mode then
   if rest==0 then
     tell(ARGV[7],'0')
-    local head=redis.pcall('LINDEX',KEYS[3],0)
+    local head=redis.pcall('LINDEX',ARGV[9],0)
     if type(head)=='string' then tell(ARGV[7]..':'..head,'0') end
   end
 elseif rest<=1 then

@@ -1,14 +1,14 @@
 -- One answer for each hold: 1 extended, 0 not there any more, -1 not to be judged. Nothing is made to end earlier. A lock of others on
 -- top of a mutex, which RReadWriteLock makes without looking, leaves nobody who has it alone.
 -- KEYS: of each hold the lock, and the key beside it
--- ARGV: 1 keep, then of each its field, claim, how the key beside it begins, ttl
-local try=redis.pcall
+-- ARGV: 1 keep, then of each its field, claim, how the key beside it begins, ttl, and RFencedLock's token, which is kept from here on
+local try,keep=redis.pcall,tonumber(ARGV[1])
 local time=redis.call('TIME')
 local now=time[1]*1000000+time[2]
 local out={}
 for n=1,#KEYS/2 do
   local K,P=KEYS[2*n-1],KEYS[2*n]
-  local F,kind,mine,ms=ARGV[4*n-2],ARGV[4*n-1],ARGV[4*n],math.ceil(tonumber(ARGV[4*n+1])/1000)
+  local F,kind,mine,ms,T=ARGV[5*n-3],ARGV[5*n-2],ARGV[5*n-1],math.ceil(tonumber(ARGV[5*n])/1000),ARGV[5*n+1]
   local v,has=try('GET',P),try('HMGET',K,'mode',F,F..':write')
   if type(v)=='table' or has.err then
     local err=type(v)=='table' and v.err or has.err
@@ -24,6 +24,8 @@ for n=1,#KEYS/2 do
       if type(put)~='table' and left<ms and (left~=-1 or kind~='r') then put=try('PEXPIRE',K,ms) end
       -- It is a primary no more: whoever asks finds the one that is.
       if type(put)=='table' and string.find(put.err,'READONLY',1,true) then return put end
+      local kept=try('PTTL',T)
+      if type(kept)=='number' and kept>=0 and kept<ms+keep then try('PEXPIRE',T,ms+keep+keep/16) end
       out[n]=type(put)=='table' and -1 or 1
     end
   end
