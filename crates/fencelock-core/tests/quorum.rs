@@ -4,7 +4,7 @@
 //! Planted to see it red: `nodes / 2` (masks, four nodes); `undo` left out (masks, failures); `patience` of an hour (hanging nodes);
 //! `adopt_late` that drops its call (late answers); the highest token told at once (late answers, masks); `news` that takes the
 //! largest (validity); `mend` always false (re-creation), and re-creation for everybody (opt-in); `rests` left out (a release);
-//! `gone` that counts while it is given back (a release beside renewals).
+//! `gone` that counts while it is given back (a release beside renewals); a loss that is none once it is known (a renewal beside a loss).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -12,7 +12,8 @@ mod common;
 mod nodes;
 use common::*;
 use fencelock_core::{
-    Chaos, Client, Clock, Engine, ErrorKind, Fencing, Grant, Lease, LossReason, Operation, Quorum, Trouble,
+    Chaos, Client, Clock, Engine, ErrorKind, Fencing, Grant, Guard, Lease, LossReason, Operation, Quorum, Released,
+    Renewed, Trouble,
     memory::{MemoryEngine, MemoryServer},
 };
 use nodes::*;
@@ -353,28 +354,33 @@ async fn a_release_waits_for_a_re_creation() {
     tokio::time::sleep(SEC).await;
     assert_eq!(nodes.census(), [(0, 0); 3], "nothing comes after the release");
 }
+/// A hold of a quorum whose ways are slow as this number has it.
+async fn delayed(nodes: &Nodes, seed: u64) -> (Arc<dyn Engine>, Guard, Grant) {
+    let way = |server: &Arc<MemoryServer>| {
+        let engine = Arc::new(MemoryEngine::on(server.clone()).default_ttl(TTL));
+        Arc::new(Chaos::new(engine).seed(seed).delay(10 * MS)) as Arc<dyn Engine>
+    };
+    let quorum = Quorum::new(nodes.servers.iter().map(way)).unwrap().clock(nodes.clock.clone());
+    let engine = Arc::new(quorum) as Arc<dyn Engine>;
+    let guard = here(engine.clone(), &nodes.clock).mutex("x").lock().await.unwrap();
+    let grant = Grant {
+        name: guard.name().clone(),
+        claim: guard.claim(),
+        hold: guard.id(),
+        token: guard.token(),
+        ttl: guard.ttl(),
+        lease: Lease::Own { sent_at: Clock::now(&*nodes.clock) },
+        server_micros: 0,
+        place: None,
+    };
+    (engine, guard, grant)
+}
 /// A renewal that is on its way finds what the release takes away, node by node, and may be heard first.
 #[tokio::test(start_paused = true)]
 async fn a_release_beside_renewals_is_one_of_a_hold() {
     for seed in 0..40 {
         let nodes = Nodes::new(5);
-        let way = |server: &Arc<MemoryServer>| {
-            let engine = Arc::new(MemoryEngine::on(server.clone()).default_ttl(TTL));
-            Arc::new(Chaos::new(engine).seed(seed).delay(10 * MS)) as Arc<dyn Engine>
-        };
-        let quorum = Quorum::new(nodes.servers.iter().map(way)).unwrap().clock(nodes.clock.clone());
-        let engine = Arc::new(quorum) as Arc<dyn Engine>;
-        let guard = here(engine.clone(), &nodes.clock).mutex("x").lock().await.unwrap();
-        let grant = Grant {
-            name: guard.name().clone(),
-            claim: guard.claim(),
-            hold: guard.id(),
-            token: guard.token(),
-            ttl: guard.ttl(),
-            lease: Lease::Own { sent_at: Clock::now(&*nodes.clock) },
-            server_micros: 0,
-            place: None,
-        };
+        let (engine, guard, grant) = delayed(&nodes, seed).await;
         let renewals: Vec<_> = (0..4)
             .map(|n| {
                 let (engine, grant) = (engine.clone(), grant.clone());
@@ -391,6 +397,35 @@ async fn a_release_beside_renewals_is_one_of_a_hold() {
         }
         nodes.nothing_is_left().await;
     }
+}
+/// What takes the lock away may be heard of while a renewal is on its way: then that is told what it was, too.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_beside_a_loss_is_told_of_it() {
+    let mut lost = 0;
+    for seed in 0..40 {
+        let nodes = Nodes::new(5);
+        let other = nodes.hand();
+        let (engine, guard, grant) = delayed(&nodes, seed).await;
+        let renewals: Vec<_> = (0..6)
+            .map(|n| {
+                let (engine, grant) = (engine.clone(), grant.clone());
+                tokio::spawn(async move {
+                    tokio::time::sleep(n * 3 * MS).await;
+                    engine.renew(&[grant]).await.unwrap()[0]
+                })
+            })
+            .collect();
+        tokio::time::sleep(8 * MS).await;
+        assert_eq!(other.client.force_release("x", guard.token()).await.unwrap(), Released::Released);
+        for renewal in renewals {
+            let answer = renewal.await.unwrap();
+            assert!(!matches!(answer, Renewed::Unknown), "seed {seed}: all have answered");
+            lost += u32::from(matches!(answer, Renewed::Lost(_)));
+        }
+        drop(guard);
+        nodes.nothing_is_left().await;
+    }
+    assert!(lost > 40, "{lost}");
 }
 
 #[test]

@@ -62,6 +62,8 @@ struct State {
     mending: usize,
     /// Its claim has become another one, or may have.
     changed: bool,
+    /// No majority had it any more while it was held.
+    lost: bool,
     /// As it was granted.
     token: Option<Token>,
     /// The last answer to core: its validity counts from there.
@@ -108,8 +110,8 @@ impl Entry {
     fn new(whole: Request, nodes: usize) -> Self {
         let parts = (0..nodes).map(|_| Part::default()).collect();
         let (stage, reported, until) = (Stage::Asking, Moment::ZERO, Moment::ZERO);
-        let state =
-            State { stage, parts, asked: 0, mended: MENDED, mending: 0, changed: false, token: None, reported, until };
+        let (mended, changed, lost, token) = (MENDED, false, false, None);
+        let state = State { stage, parts, asked: 0, mended, mending: 0, changed, lost, token, reported, until };
         Self { whole, state: Mutex::new(state), rested: Notify::new() }
     }
     fn state(&self) -> MutexGuard<'_, State> {
@@ -262,6 +264,17 @@ impl Entry {
     /// Nothing that comes from now on is kept. True if it was not so before.
     pub(super) fn end(&self) -> bool {
         std::mem::replace(&mut self.state().stage, Stage::Over) != Stage::Over
+    }
+    /// It ends since no majority has it. Who was on his way meanwhile is told so, too.
+    pub(super) fn lose(&self) {
+        let mut state = self.state();
+        state.lost |= state.stage == Stage::Held;
+        state.stage = Stage::Over;
+    }
+    /// No majority having it is a loss, and was not the end of a release.
+    pub(super) fn may_be_lost(&self) -> bool {
+        let state = self.state();
+        state.stage == Stage::Held || state.lost
     }
     pub(super) fn is_held(&self) -> bool {
         self.state().stage == Stage::Held

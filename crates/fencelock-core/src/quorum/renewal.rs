@@ -161,11 +161,11 @@ pub(super) fn gone(shared: &Shared, entry: &Entry) -> Option<LossReason> {
     if entry.count().0 >= shared.need() {
         return None;
     }
-    entry.why_gone().filter(|_| entry.is_held())
+    entry.why_gone().filter(|_| entry.may_be_lost())
 }
 /// It is no hold any more: what is left of it goes.
 pub(super) fn lost(shared: &Arc<Shared>, entry: &Entry) {
-    entry.end();
+    entry.lose();
     shared.table.remove(entry.whole.hold());
     for node in 0..shared.nodes.len() {
         let (piece, open) = entry.take(node);
