@@ -375,25 +375,28 @@ async fn delayed(nodes: &Nodes, seed: u64) -> (Arc<dyn Engine>, Guard, Grant) {
     };
     (engine, guard, grant)
 }
+/// Some of it, one 3 ms after the other.
+fn renewals(engine: &Arc<dyn Engine>, grant: &Grant) -> Vec<tokio::task::JoinHandle<Renewed>> {
+    let renewal = |n: u32| {
+        let (engine, grant) = (engine.clone(), grant.clone());
+        tokio::spawn(async move {
+            tokio::time::sleep(n * 3 * MS).await;
+            engine.renew(&[grant]).await.unwrap()[0]
+        })
+    };
+    (0..6).map(renewal).collect()
+}
 /// A renewal that is on its way finds what the release takes away, node by node, and may be heard first.
 #[tokio::test(start_paused = true)]
 async fn a_release_beside_renewals_is_one_of_a_hold() {
     for seed in 0..40 {
         let nodes = Nodes::new(5);
         let (engine, guard, grant) = delayed(&nodes, seed).await;
-        let renewals: Vec<_> = (0..4)
-            .map(|n| {
-                let (engine, grant) = (engine.clone(), grant.clone());
-                tokio::spawn(async move {
-                    tokio::time::sleep(n * 4 * MS).await;
-                    engine.renew(&[grant]).await.map(drop)
-                })
-            })
-            .collect();
+        let renewals = renewals(&engine, &grant);
         tokio::time::sleep(8 * MS).await;
         guard.release().await.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         for renewal in renewals {
-            renewal.await.unwrap().unwrap();
+            renewal.await.unwrap();
         }
         nodes.nothing_is_left().await;
     }
@@ -406,15 +409,7 @@ async fn a_renewal_beside_a_loss_is_told_of_it() {
         let nodes = Nodes::new(5);
         let other = nodes.hand();
         let (engine, guard, grant) = delayed(&nodes, seed).await;
-        let renewals: Vec<_> = (0..6)
-            .map(|n| {
-                let (engine, grant) = (engine.clone(), grant.clone());
-                tokio::spawn(async move {
-                    tokio::time::sleep(n * 3 * MS).await;
-                    engine.renew(&[grant]).await.unwrap()[0]
-                })
-            })
-            .collect();
+        let renewals = renewals(&engine, &grant);
         tokio::time::sleep(8 * MS).await;
         assert_eq!(other.client.force_release("x", guard.token()).await.unwrap(), Released::Released);
         for renewal in renewals {

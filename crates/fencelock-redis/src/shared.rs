@@ -17,7 +17,7 @@ use crate::{
 use fencelock_core::{BootClock, Claim, Clock, Grant, HoldId, Identity, Lease, Moment, Name, Request, Status, Token};
 use redis::Value;
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -349,7 +349,8 @@ impl Shared {
     /// Could not be looked at: again, a little later.
     pub(crate) fn unsettle(&self, due: &[(HoldId, Own)]) {
         let (mut held, at) = (lock(&self.held), BootClock.now() + SETTLED);
-        held.new.extend(due.iter().map(|(hold, _)| (at, *hold)));
+        let known: HashSet<HoldId> = held.new.iter().map(|(_, hold)| *hold).collect();
+        held.new.extend(due.iter().filter(|(hold, _)| !known.contains(hold)).map(|(hold, _)| (at, *hold)));
         drop(held);
         self.fresh.notify_one();
     }

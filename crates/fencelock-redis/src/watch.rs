@@ -60,7 +60,9 @@ impl Watches {
         for (hold, own) in &due {
             let holds = &mut self.keys.entry(shared.keys.key(&own.name)).or_default().holds;
             holds.retain(|known| shared.own(*known).is_some());
-            holds.push(*hold);
+            if !holds.contains(hold) {
+                holds.push(*hold);
+            }
         }
         while due.len() < 2 * BATCH && self.again.front().is_some_and(|(at, _)| *at <= now) {
             let Some((_, key)) = self.again.pop_front() else { break };

@@ -8,7 +8,7 @@ use common::{
     failovers::{self, FAILOVER, Replicated, connect_to, many_threads},
     *,
 };
-use fencelock_core::{ErrorKind, LossReason};
+use fencelock_core::{ErrorKind, LossReason, Released};
 use fencelock_redis::RedisEngine;
 use fencelock_testkit::{
     RedisCluster, RedisClusterOptions, WallClock,
@@ -329,6 +329,32 @@ fn a_slot_that_moves() {
         assert_eq!(servers.primary_of(slot), Some(to));
         third.release().await.unwrap();
         assert!(tokio::time::timeout(MS, lost).await.is_err(), "released, not lost");
+    });
+}
+/// Redisson's: while a slot is on its way what is held there is renewed and given back, whatever else is not there.
+#[test]
+fn what_redisson_holds_while_its_slot_moves() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let a = connect_to(&url(&servers, "ttl=1s&layout=redisson")).await;
+        let (name, slot) = ("{t}a", servers.slot("{t}a"));
+        let from = servers.primary_of(slot).unwrap();
+        let to = (0..3).find(|n| *n != from).unwrap();
+        let held = a.mutex(name).lock().await.unwrap();
+        assert_eq!(servers.ask(from, &["HSET", "{t}b", "u:7", "1"]).unwrap(), "1");
+        let theirs = a.inspect("{t}b").await.unwrap().holders[0].token;
+        let moving = servers.move_slot(slot, to);
+        tokio::time::sleep(1_500 * MS).await;
+        held.check().unwrap();
+        soon(held.release()).await.unwrap();
+        assert_eq!(soon(a.force_release("{t}b", theirs)).await.unwrap(), Released::Released);
+        for name in [name, "{t}b"] {
+            let gone = servers.ask(from, &["EXISTS", name]).unwrap_err().to_string();
+            assert!(gone.contains("ASK"), "{name}: {gone}");
+        }
+        moving.finish(FAILOVER);
+        assert!(!a.inspect("{t}b").await.unwrap().is_held());
+        soon(a.mutex(name).lock()).await.unwrap().release().await.unwrap();
     });
 }
 /// A thousand locks while their slots move: none is lost, and nobody meets an error.

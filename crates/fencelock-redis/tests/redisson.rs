@@ -427,7 +427,9 @@ fn an_observer_hears_of_a_leader_of_theirs() {
         assert_eq!((&*seen.candidate, seen.term), ("one of ours", term.token()));
         term.resign().await.unwrap();
         assert!(soon(observer.changed()).await.unwrap().is_none());
-        assert!(theirs.lock(ONE, "60000"));
+        // Its token is new, and lower than each of ours was.
+        server.ask(&["DEL", TOKEN]).unwrap();
+        assert_eq!(theirs.fenced(ONE, "60000"), Some(1));
         let seen = soon(observer.changed()).await.unwrap().unwrap();
         assert!(seen.candidate.contains(ONE) && seen.pid == 0, "{seen:?}");
         assert_eq!(theirs.unlock(ONE, "60000"), 1);
@@ -442,9 +444,9 @@ fn an_observer_hears_of_a_leader_of_theirs() {
 fn a_token_is_kept_for_as_long_as_it_should_after_a_long_hold() {
     let server = Redis::start();
     let token = "redisson_lock_token:{x}";
-    let cut = || assert_eq!(server.ask(&["PEXPIRE", token, "1000"]).unwrap(), ":1");
+    let cut = || assert_eq!(server.ask(&["PEXPIRE", token, "60000"]).unwrap(), ":1");
     runtime().block_on(async {
-        let c = redisson(&format!("{}?retention=2h", server.url())).await;
+        let c = redisson(&format!("{}?retention=7201s", server.url())).await;
         let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();
         cut();
         soon(guard.renewed()).await;
@@ -452,6 +454,12 @@ fn a_token_is_kept_for_as_long_as_it_should_after_a_long_hold() {
         cut();
         guard.release().await.unwrap();
         assert!(pttl(&server, token) > 7_190_000, "{}", pttl(&server, token));
+        // One that was taken away meanwhile is there again.
+        let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();
+        assert_eq!(server.ask(&["DEL", token]).unwrap(), ":1");
+        soon(guard.renewed()).await;
+        assert_eq!(server.ask(&["GET", token]).unwrap(), guard.token().to_string());
+        guard.release().await.unwrap();
         // RFencedLock's own ends never.
         server.ask(&["PERSIST", token]).unwrap();
         let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();

@@ -239,7 +239,7 @@ fn what_comes_after_the_majority_goes_with_the_release() {
             assert!(five.parts("x", guard.id()).len() >= 3);
             guard.release().await.unwrap();
             for node in [1, 3] {
-                proxies[node].0.delay(0 * MS);
+                proxies[node].0.delay(Duration::ZERO);
             }
             five.nothing_is_left("x").await;
             // Nor does it come later.

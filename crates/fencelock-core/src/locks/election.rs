@@ -186,8 +186,10 @@ impl Observer {
             // A replica that lags may tell of a term that is over, or know nothing yet of the newest one (SAFETY E9).
             let stale = self.newest.is_some_and(|newest| match (&leader, status.last_token) {
                 (Some(leader), _) if !counts(&leader) => false,
-                (Some(leader), _) => leader.term < newest || (leader.term == newest && self.seen == Some(None)),
-                (None, last) => last.is_some_and(|last| last < newest),
+                (Some(leader), _) => {
+                    leader.term < newest || leader.term == newest && self.seen.is_some_and(|seen| seen != Some(newest))
+                }
+                (None, last) => !ours && last.is_some_and(|last| last < newest),
             });
             if stale {
                 core.pause(Duration::from_millis(50)).await;

@@ -259,7 +259,7 @@ impl<'a> Attempt<'a> {
         !self.request.claim().is_exclusive()
     }
     /// Asks all nodes but the one in hand, each at once, until there is a majority or there can be none. On `queue` it waits: the
-    /// place that came of that is told, too. Whoever is humble passes nobody who waits: a place in that queue is a no of everybody's, and
+    /// place that came of that is told, too. Whoever is humble passes nobody who stands in a queue: a place in that queue is a no of everybody's, and
     /// a reader heeds each who waits to write, in whichever queue.
     async fn ask(&mut self, hand: Option<usize>, queue: Option<usize>, humble: bool) -> (End, Option<Place>) {
         if !self.busy.is_empty() {
@@ -577,9 +577,10 @@ impl<'a> Attempt<'a> {
         Err(error)
     }
 }
-/// What is told to a reader while nobody writes: somebody waits to.
+/// What is told to a reader while nobody writes, and somebody waits to. Who is told of nobody who waits has met something else: a row that
+/// is locked for a moment, for one.
 fn is_of_a_writer(busy: &Busy) -> bool {
-    busy.holder.as_ref().is_none_or(|holder| !holder.claim.is_exclusive())
+    busy.ahead.is_some_and(|ahead| ahead > 0) && busy.holder.as_ref().is_none_or(|holder| !holder.claim.is_exclusive())
 }
 /// Who is named by most nodes: which, the lowest first, and as whom.
 pub(super) fn strongest(held: Vec<(usize, &Holder)>) -> Option<(Vec<usize>, &Holder)> {

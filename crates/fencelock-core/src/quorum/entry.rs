@@ -62,8 +62,6 @@ struct State {
     mending: usize,
     /// Its claim has become another one, or may have.
     changed: bool,
-    /// No majority had it any more while it was held.
-    lost: bool,
     /// As it was granted.
     token: Option<Token>,
     /// The last answer to core: its validity counts from there.
@@ -75,8 +73,15 @@ struct State {
 enum Stage {
     Asking,
     Held,
-    /// It is given back, or lost: what comes now is not kept.
+    /// It is given back: what comes now is not kept.
     Over,
+    /// Neither is it here: no majority had it any more while it was held.
+    Lost,
+}
+impl Stage {
+    fn is_over(self) -> bool {
+        matches!(self, Self::Over | Self::Lost)
+    }
 }
 /// What one node has of it.
 #[derive(Debug, Default)]
@@ -110,8 +115,8 @@ impl Entry {
     fn new(whole: Request, nodes: usize) -> Self {
         let parts = (0..nodes).map(|_| Part::default()).collect();
         let (stage, reported, until) = (Stage::Asking, Moment::ZERO, Moment::ZERO);
-        let (mended, changed, lost, token) = (MENDED, false, false, None);
-        let state = State { stage, parts, asked: 0, mended, mending: 0, changed, lost, token, reported, until };
+        let state =
+            State { stage, parts, asked: 0, mended: MENDED, mending: 0, changed: false, token: None, reported, until };
         Self { whole, state: Mutex::new(state), rested: Notify::new() }
     }
     fn state(&self) -> MutexGuard<'_, State> {
@@ -134,7 +139,7 @@ impl Entry {
     /// A node is about to be asked. `None`: it is over.
     pub(super) fn ask(&self, node: usize, n: u8, wait: bool, floor: Option<Token>) -> Option<Request> {
         let mut state = self.state();
-        if state.stage == Stage::Over {
+        if state.stage.is_over() {
             return None;
         }
         let request = self.whole.part(n, wait, floor);
@@ -145,7 +150,7 @@ impl Entry {
     pub(super) fn granted(&self, node: usize, request: &Request, grant: &Grant) -> bool {
         let mut state = self.state();
         let Lease::Own { sent_at } = grant.lease else { return false };
-        let over = state.stage == Stage::Over || state.changed;
+        let over = state.stage.is_over() || state.changed;
         let part = &mut state.parts[node];
         let open = part.close(request.hold());
         if over || !open {
@@ -187,7 +192,7 @@ impl Entry {
     /// what the release has taken away, and whether it was held is for the release to say.
     pub(super) fn gone(&self, node: usize, hold: HoldId, reason: LossReason) -> bool {
         let mut state = self.state();
-        let over = state.stage == Stage::Over;
+        let over = state.stage.is_over();
         let part = &mut state.parts[node];
         part.close(hold);
         let ours = !over && part.piece.as_ref().is_some_and(|piece| piece.request.hold() == hold);
@@ -235,7 +240,7 @@ impl Entry {
     /// time counts from what so many of them say at least.
     pub(super) fn hold(&self, need: usize, token: Token) -> Option<Standing> {
         let mut state = self.state();
-        if state.stage == Stage::Over {
+        if state.stage.is_over() {
             return None;
         }
         let exclusive = self.whole.claim().is_exclusive();
@@ -261,20 +266,24 @@ impl Entry {
             piece.grant.claim = claim;
         }
     }
-    /// Nothing that comes from now on is kept. True if it was not so before.
-    pub(super) fn end(&self) -> bool {
-        std::mem::replace(&mut self.state().stage, Stage::Over) != Stage::Over
+    /// Nothing that comes from now on is kept.
+    pub(super) fn end(&self) {
+        let mut state = self.state();
+        if !state.stage.is_over() {
+            state.stage = Stage::Over;
+        }
     }
     /// It ends since no majority has it. Who was on his way meanwhile is told so, too.
     pub(super) fn lose(&self) {
         let mut state = self.state();
-        state.lost |= state.stage == Stage::Held;
-        state.stage = Stage::Over;
+        state.stage = match state.stage {
+            Stage::Asking | Stage::Over => Stage::Over,
+            Stage::Held | Stage::Lost => Stage::Lost,
+        };
     }
     /// No majority having it is a loss, and was not the end of a release.
     pub(super) fn may_be_lost(&self) -> bool {
-        let state = self.state();
-        state.stage == Stage::Held || state.lost
+        matches!(self.state().stage, Stage::Held | Stage::Lost)
     }
     pub(super) fn is_held(&self) -> bool {
         self.state().stage == Stage::Held

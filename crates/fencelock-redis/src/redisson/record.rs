@@ -75,8 +75,10 @@ impl Shared {
         let (lone, both, queue, token) = (names.channel(), names.channel_of_both(), names.queue(), names.token());
         let how = if begins.is_empty() { "=" } else { "" };
         let words = [how, begins, self.verb(), &lone, &both, &queue, &token].map(str::as_bytes);
+        // Theirs need have none beside it.
+        let keys: &[&str] = if begins.is_empty() { &[key] } else { &[key, &beside] };
         let args: Vec<&[u8]> = [holders.as_bytes(), field].into_iter().chain(words).collect();
-        let answer = self.link.timed(conn, limit, &REDISSON_RELEASE, &[key, &beside], &args).await?;
+        let answer = self.link.timed(conn, limit, &REDISSON_RELEASE, keys, &args).await?;
         // What it leaves may be of use to others of this client.
         self.link.touched(conn, key);
         let Value::Array(parts) = &answer else { return Err(Fault::Answer) };

@@ -1,7 +1,7 @@
 -- Ends one hold, and no other part of whoever has it: a thread of theirs may write and read. Those who wait are told as Redisson tells them;
 -- a writer that leaves readers behind is told, too, which Redisson keeps to itself.
 -- While its slot is on its way only the keys of the hold are sure to be here. What else there may be is looked at behind, and is not missed.
--- KEYS: 2 the key beside this hold
+-- KEYS: 2 the key beside this hold, of ours
 -- ARGV: 4 `=` for this very field, or nothing for ours, which may be a writer's; 5 how the key beside ours begins, or nothing; 6 how a message
 -- is sent; 7 channel of mutexes, 8 of readers and writers; 9 the queue of RFairLock, 10 RFencedLock's token
 local P,verb=KEYS[2],ARGV[6]
@@ -15,11 +15,11 @@ if is==0 and ARGV[4]=='' then
   F=F..':write'
   is=redis.call('HEXISTS',K,F)
 end
-local ours,v=ARGV[5]~='',redis.pcall('GET',P)
+local ours,v=ARGV[5]~='',P and redis.pcall('GET',P)
 if type(v)~='string' then v=false end
 if is==0 or ours and v and string.sub(v,1,#ARGV[5])~=ARGV[5] then return told(0) end
 local mode,writes=redis.call('HGET',K,'mode'),string.sub(F,-6)==':write'
-local left,ends=redis.call('PTTL',K),redis.call('PTTL',P)
+local left,ends=redis.call('PTTL',K),P and redis.call('PTTL',P) or -2
 local count,rest=tonumber(redis.call('HGET',K,F)),redis.call('HLEN',K)-1
 redis.call('HDEL',K,F)
 -- The token is kept from here on.

@@ -24,8 +24,13 @@ for n=1,#KEYS/2 do
       if type(put)~='table' and left<ms and (left~=-1 or kind~='r') then put=try('PEXPIRE',K,ms) end
       -- It is a primary no more: whoever asks finds the one that is.
       if type(put)=='table' and string.find(put.err,'READONLY',1,true) then return put end
-      local kept=try('PTTL',T)
-      if type(kept)=='number' and kept>=0 and kept<ms+keep then try('PEXPIRE',T,ms+keep+keep/16) end
+      local kept,most=try('PTTL',T),ms+keep+math.ceil(keep/16)
+      if kept==-2 then
+        -- It was taken away: ours is the last that anybody here knows.
+        try('SET',T,string.match(mine,'(%d+)%.$'),'NX','PX',most)
+      elseif type(kept)=='number' and kept>=0 and kept<ms+keep then
+        try('PEXPIRE',T,most)
+      end
       out[n]=type(put)=='table' and -1 or 1
     end
   end
