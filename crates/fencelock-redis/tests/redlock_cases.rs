@@ -1,7 +1,7 @@
 //! What the suites of redsync, node-redlock, pottery and distributed-lock-rs ask of a Redlock (the conformance suite's catalogue names them).
 //!
-//! Planted to see it go red: `undo` left out in the core (a majority, of many at once); `recreate` that always does, and never (renewals);
-//! `adopt_late` that drops its call (what comes after the majority).
+//! Planted to see it go red, in the core: `undo` left out (of many at once); `leave` that owes nothing (a majority that others have);
+//! `recreate` that always does, and never (a renewal makes anew); `adopt_late` that drops its call (what comes after the majority).
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::{five::*, *};
