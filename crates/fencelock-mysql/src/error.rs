@@ -141,9 +141,11 @@ impl Fault {
     pub(crate) fn is_conflict(&self) -> bool {
         self.is(&codes::CONFLICT)
     }
-    /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8).
+    /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8). A session
+    /// that is ended does not always get to say so before its connection is gone.
     pub(crate) fn is_soon_over(&self) -> bool {
-        self.is_conflict() || self.is(&codes::CONNECTIONS) || self.is(&codes::KILLED)
+        let broke = matches!(self, Self::Mysql(_)) && self.code().is_none();
+        broke || self.is_conflict() || self.is(&codes::CONNECTIONS) || self.is(&codes::KILLED)
     }
     /// No server now; there may be one soon.
     pub(crate) fn may_pass(&self) -> bool {

@@ -123,9 +123,11 @@ impl Fault {
     pub(crate) fn is_conflict(&self) -> bool {
         self.is(&[SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED])
     }
-    /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8).
+    /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8). A session
+    /// that is ended does not always get to say so before its connection is gone.
     pub(crate) fn is_soon_over(&self) -> bool {
-        self.is_conflict() || self.is_ending() || self.is(&[SqlState::TOO_MANY_CONNECTIONS])
+        let broke = matches!(self, Self::Postgres(e) if e.as_db_error().is_none());
+        broke || self.is_conflict() || self.is_ending() || self.is(&[SqlState::TOO_MANY_CONNECTIONS])
     }
     /// No server now; there may be one soon.
     pub(crate) fn may_pass(&self) -> bool {

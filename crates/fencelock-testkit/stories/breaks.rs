@@ -128,7 +128,7 @@ async fn connections_that_are_killed_at_any_step() {
     bar(&format!("{NAME}: connections killed at any step: lost, or left"), figure, "0", true);
 }
 /// For a while each session is ended as soon as it is there: whoever comes waits that over, as he would wait for a connection. (Red: it is
-/// asked anew as often as after any other fault.)
+/// asked anew as often as after any other fault; the same for those that are ended without a word.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_are_ended_as_they_come() {
     let server = Server::start();
@@ -136,19 +136,20 @@ async fn sessions_that_are_ended_as_they_come() {
     let mut killer = Session::new(&server);
     let kill = kills(&server);
     let killing = std::thread::spawn(move || {
-        let (until, mut killed) = (Instant::now() + 2 * SEC, 0_u32);
-        while Instant::now() < until {
+        // On however slow a machine, enough of them.
+        let (until, mut killed) = (Instant::now() + 2 * SEC, 0);
+        while Instant::now() < until || killed <= 20 {
             killed += killer.ask(kill).parse::<u32>().unwrap();
         }
-        killed
     });
-    let mut done = 0;
-    while done == 0 || !killing.is_finished() {
+    loop {
+        let over = killing.is_finished();
         soon(soon(a.mutex("x").lock()).await.unwrap().release()).await.unwrap();
-        done += 1;
+        if over {
+            break;
+        }
     }
-    let killed = tokio::task::block_in_place(|| killing.join().unwrap());
-    assert!(killed > 20, "{killed} of them, {done} holds");
+    tokio::task::block_in_place(|| killing.join().unwrap());
     eventually("nothing is left", || std::future::ready(server.ask(LEASES) == "0")).await;
 }
 /// The server takes no more connections: whoever tries is told so in time, whoever holds keeps it, and it goes on when there are some
