@@ -3,7 +3,8 @@
 //! does not come back as what it was.
 //!
 //! Planted to see it red: an `OUTAGE` of nothing (all of them), and of an hour (a long one); `stopped` that knows the place in a queue alone
-//! (both of those who are stopped); `change` left out (downgrades).
+//! (both of those who are stopped); a stop before anybody has answered that is told without a look (the first of those); `change` left out (downgrades); a look that
+//! does not mind how many have answered (those in a queue).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -55,6 +56,32 @@ async fn a_long_silence_of_a_majority_is_told_to_who_has_come_into_it() {
         nodes.nothing_is_left().await;
     }
 }
+/// Also where it is known that others want the name: a place in the one queue that answers is no reason to wait.
+#[tokio::test(start_paused = true)]
+async fn a_long_silence_is_told_to_who_has_come_into_it_and_stands_in_a_queue() {
+    let nodes = Nodes::new(5);
+    let (early, late) = (nodes.hand(), nodes.hand());
+    let others: Vec<_> = (0..3).map(|node| nodes.alone(node)).collect();
+    let mut held = Vec::new();
+    for other in &others {
+        held.push(other.mutex("x").lock().await.unwrap());
+    }
+    // One stands in a queue while all is well: whoever has waited waits over an outage.
+    let mut first = Box::pin(early.client.mutex("x").lock());
+    assert!(tokio::time::timeout(600 * MS, &mut first).await.is_err());
+    late.client.mutex("x").try_lock_for(100 * MS).await.unwrap().unwrap_err();
+    let cut = |cut: bool| [&early, &late].into_iter().for_each(|hand| (2..5).for_each(|node| hand.ways[node].cut(cut)));
+    cut(true);
+    let began = Instant::now();
+    let error = within("what is told", LONG, late.client.mutex("x").lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(began.elapsed() >= SEC && began.elapsed() <= 3 * SEC, "{:?}", began.elapsed());
+    assert!(tokio::time::timeout(5 * SEC, &mut first).await.is_err());
+    cut(false);
+    drop(held);
+    within("the first", LONG, first).await.unwrap().release().await.unwrap();
+    nodes.nothing_is_left().await;
+}
 
 #[tokio::test(start_paused = true)]
 async fn whoever_is_stopped_hears_what_a_majority_has_said() {
@@ -69,12 +96,22 @@ async fn whoever_is_stopped_hears_what_a_majority_has_said() {
     // Once they have answered; he has a place in no queue.
     let busy = hand.client.mutex("x").try_lock_for(150 * MS).await.unwrap().unwrap_err();
     assert!(busy.to_string().contains("another") && busy.nodes.len() == 3, "{busy}");
+    // Nobody has said anything yet, whether it is known that others want it or not: he looks, which is no delayed claim.
+    for name in ["x", "y"] {
+        let soon = Instant::now();
+        let busy = hand.client.mutex(name).try_lock_for(MS).await.unwrap().unwrap_err();
+        assert_eq!((busy.to_string().contains("another"), busy.nodes.len()), if name == "x" { (true, 3) } else { (false, 0) });
+        assert!(soon.elapsed() < 100 * MS, "{:?}", soon.elapsed());
+    }
     drop(held);
     nodes.nothing_is_left().await;
-    // Nobody has said anything yet.
-    hand.ways.iter().for_each(|way| way.next(Operation::Acquire, u32::MAX, Trouble::Delay(100 * MS)));
-    let error = hand.client.mutex("x").try_lock_for(50 * MS).await.unwrap_err();
+    // No majority answers to that either.
+    (2..5).for_each(|node| hand.ways[node].cut(true));
+    let soon = Instant::now();
+    let error = hand.client.mutex("x").try_lock_for(MS).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable);
+    assert!(soon.elapsed() <= 1_100 * MS, "{:?}", soon.elapsed());
+    (2..5).for_each(|node| hand.ways[node].cut(false));
     nodes.nothing_is_left().await;
 }
 #[tokio::test(start_paused = true)]

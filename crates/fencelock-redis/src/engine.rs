@@ -3,7 +3,7 @@ use crate::{
     config::{Config, Layout, MAX_TTL, MIN_TTL},
     error::Fault,
     keeper::{Order, remember_id, run},
-    link::{CONNECT_TIMEOUT, Conn, Link, TURNS},
+    link::{Apart, CONNECT_TIMEOUT, Conn, Link, Stores, TURNS},
     list::list,
     plain::{Plain, mixed},
     renew::{Answered, Kept},
@@ -70,11 +70,12 @@ impl RedisEngine {
             let plain = Error::new(ErrorKind::InvalidConfig, "connect", "this is not the layout of this engine");
             return Err(plain.hint("take the engine of that layout, or fencelock_redis::connect, which looks at it"));
         }
-        on_tokio(Self::open(config)).await
+        on_tokio(Self::open(config, None)).await
     }
-    pub(crate) async fn open(config: Config) -> Result<Self> {
+    /// `among`: one of several that have to be different ones.
+    pub(crate) async fn open(config: Config, among: Option<(Arc<Stores>, usize)>) -> Result<Self> {
         let (link, keys, told) =
-            (Link::new(&config)?, keys(&config), |fault: Fault| fault.tell("connect", &config.endpoint()));
+            (linked(&config, among)?, keys(&config), |fault: Fault| fault.tell("connect", &config.endpoint()));
         let conn = link.at(&keys.id()).await.map_err(told)?;
         let pushed = config.resp3 && may_track(&link, &conn).await.map_err(told)?;
         let mine = EngineId::random()?.to_string();
@@ -84,8 +85,8 @@ impl RedisEngine {
         Ok(Self::of(&config, shared, Some(id), known))
     }
     /// Of a server that nothing is known of yet. It is connected to when it is needed.
-    pub(crate) fn unmet(config: &Config) -> Result<Self> {
-        let shared = shared(config, keys(config), Link::new(config)?, config.resp3)?;
+    pub(crate) fn unmet(config: &Config, among: (Arc<Stores>, usize)) -> Result<Self> {
+        let shared = shared(config, keys(config), linked(config, Some(among))?, config.resp3)?;
         Ok(Self::of(config, shared, None, 0))
     }
     fn of(config: &Config, shared: Arc<Shared>, id: Option<String>, mut known: u128) -> Self {
@@ -147,7 +148,7 @@ impl RedisEngine {
         self
     }
     /// What the store calls itself, if it was asked.
-    pub(crate) fn store(&self) -> Option<&str> {
+    fn store(&self) -> Option<&str> {
         self.id.as_deref()
     }
     /// As [`connect`](Self::connect), by a `redis:` URL.
@@ -231,6 +232,12 @@ impl RedisEngine {
         let ask = |conn: Conn| async move { self.link().run(&conn, script, key, args).await };
         self.link().again(key, ask).await
     }
+}
+fn linked(config: &Config, among: Option<(Arc<Stores>, usize)>) -> Result<Arc<Link>> {
+    let apart = |(stores, node)| -> Result<Apart> {
+        Ok(Apart { stores, node, key: keys(config).id(), mine: EngineId::random()?.to_string() })
+    };
+    Link::new(config, among.map(apart).transpose()?)
 }
 fn keys(config: &Config) -> Keys {
     match &config.layout {

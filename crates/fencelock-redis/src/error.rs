@@ -1,7 +1,7 @@
 //! The driver's errors and the server's in the library's words.
 use fencelock_core::{Error, ErrorKind};
 use redis::{ErrorKind as Driver, RedisError};
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 /// What stops a command.
 #[derive(Clone, Debug)]
@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Redis(RedisError),
     /// Granted, and not enough replicas have it.
     TooFew { had: i64, wanted: u32 },
+    /// It is a second name of a store that counts already: that of which; and where that is written.
+    Twice { other: Arc<str>, key: String },
     /// An answer that no script of ours gives.
     Answer,
 }
@@ -51,6 +53,7 @@ impl Fault {
             Self::Answer
             | Self::Closed
             | Self::TooFew { .. }
+            | Self::Twice { .. }
             | Self::Connect(_)
             | Self::Unreached
             | Self::NoPrimary => false,
@@ -101,6 +104,11 @@ impl Fault {
             Self::TooFew { had, wanted } => {
                 let few = format!("it was granted, but {had} of {wanted} replicas have it: it is given back");
                 new(ErrorKind::Unreachable, &few).hint("look at the replicas, or ask for fewer in the URL")
+            }
+            Self::Twice { other, key } => {
+                let copied =
+                    format!("name each once, or, if one began with a copy of another's data: delete {key} there");
+                new(ErrorKind::InvalidConfig, &format!("it and {other} are one store")).hint(copied)
             }
             Self::Answer => new(ErrorKind::Protocol, "the server answered what no script of this version answers")
                 .hint("look whether a proxy or another program stands in between"),

@@ -58,7 +58,7 @@ pub fn commands(engine: &RedisEngine) -> u64 {
 impl Raw {
     pub async fn connect(url: &str) -> Result<Self> {
         let config = Config::from_url(url)?;
-        let link = Link::new(&config)?;
+        let link = Link::new(&config, None)?;
         let told = |e: RedisError| link.tell("connect", &Fault::Connect(e));
         let server = link.at("").await.map_err(|fault| link.tell("connect", &fault))?.server.clone();
         let mut conn = server.client.get_multiplexed_async_connection().await.map_err(told)?;
@@ -112,7 +112,7 @@ pub struct RawQueue {
 impl RawQueue {
     pub async fn connect(url: &str) -> Result<Self> {
         let config = Config::from_url(url)?;
-        let link = Link::new(&config)?;
+        let link = Link::new(&config, None)?;
         let told = |e: RedisError| link.tell("connect", &Fault::Connect(e));
         let raw = Raw::connect(url).await?;
         let client = u128::from(std::process::id()) << 64;

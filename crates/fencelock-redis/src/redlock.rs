@@ -2,7 +2,7 @@
 use crate::{
     config::{Config, Topology},
     engine::RedisEngine,
-    link::CONNECT_TIMEOUT,
+    link::{CONNECT_TIMEOUT, Stores},
     plain::mixed,
 };
 use fencelock_core::{
@@ -21,7 +21,8 @@ const OTHERS: Duration = Duration::from_millis(250);
 
 /// The engine of a `redlock:` URL, with the options that a [`Quorum`] has.
 ///
-/// A minority need not be there: it is connected to when it comes.
+/// A minority need not be there: it is connected to when it comes. One that turns out to be another one of them, under a second name, is
+/// not used.
 ///
 /// # Errors
 /// `Unreachable` within 5 s: so many do not answer that there is no majority; which, and why. What is wrong with one that does:
@@ -44,11 +45,14 @@ pub async fn redlock(config: Config) -> Result<Quorum> {
     if config.topology != Topology::Redlock {
         return Err(invalid("these hosts are no Redlock").hint("write redlock://HOST,HOST,HOST"));
     }
-    let met = on_tokio(meet(config.nodes())).await?;
-    one_each(&met)?;
+    let nodes = config.nodes();
+    // Two names of one server would count it twice.
+    let stores = Stores::new(nodes.iter().map(|node| node.endpoint().into()));
+    let met = on_tokio(meet(nodes.clone(), stores.clone())).await?;
+    stores.settle();
     let mut engines: Vec<Arc<dyn Engine>> = Vec::with_capacity(met.len());
-    for (node, met) in config.nodes().iter().zip(met) {
-        let engine = met.map_or_else(|| RedisEngine::unmet(node), Ok)?;
+    for (n, (node, met)) in nodes.iter().zip(met).enumerate() {
+        let engine = met.map_or_else(|| RedisEngine::unmet(node, (stores.clone(), n)), Ok)?;
         engines.push(Arc::new(engine.called(id(node))));
     }
     Ok(Quorum::new(engines)?.called(config.scheme(), config.endpoint(), config.url()))
@@ -61,14 +65,15 @@ fn id(node: &Config) -> EngineId {
     EngineId::from_bytes(mixed(0, &text).to_be_bytes())
 }
 /// Those who answer, each in its place.
-async fn meet(nodes: Vec<Config>) -> Result<Vec<Option<RedisEngine>>> {
+async fn meet(nodes: Vec<Config>, stores: Arc<Stores>) -> Result<Vec<Option<RedisEngine>>> {
     let (of, need) = (nodes.len(), nodes.len() / 2 + 1);
     let silent = || Error::new(ErrorKind::Unreachable, "connect", "no answer in time");
     let mut failed: Vec<_> = nodes.iter().map(|node| (node.endpoint(), Some(silent()))).collect();
     let mut met: Vec<Option<RedisEngine>> = nodes.iter().map(|_| None).collect();
     let mut opening = JoinSet::new();
     for (node, config) in nodes.into_iter().enumerate() {
-        opening.spawn(async move { (node, RedisEngine::open(config).await) });
+        let among = Some((stores.clone(), node));
+        opening.spawn(async move { (node, RedisEngine::open(config, among).await) });
     }
     let mut late = pin!(sleep(CONNECT_TIMEOUT));
     loop {
@@ -98,16 +103,4 @@ async fn meet(nodes: Vec<Config>) -> Result<Vec<Option<RedisEngine>>> {
     let few = Error::new(ErrorKind::Unreachable, "connect", few);
     let why = failed.into_iter().filter_map(|(node, why)| Some(format!("{node}: {}", why?)));
     Err(why.fold(few, |error, why| error.with("node", why)))
-}
-/// Two names of one server would count it twice.
-fn one_each(met: &[Option<RedisEngine>]) -> Result<()> {
-    let met: Vec<_> = met.iter().flatten().collect();
-    for (n, node) in met.iter().enumerate() {
-        if let Some(other) = met[n + 1..].iter().find(|other| other.store() == node.store()) {
-            let twice = format!("{} and {} are one store", node.info().endpoint, other.info().endpoint);
-            let hint = "each node fails by itself: name each once; one that began with a copy of another's data: delete fl:%id there";
-            return Err(invalid(twice).hint(hint));
-        }
-    }
-    Ok(())
 }

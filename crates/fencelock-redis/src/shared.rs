@@ -518,7 +518,7 @@ mod tests {
     #[tokio::test]
     async fn a_push_is_given_back_by_nobody_but_who_gave_up() {
         let config = Config::new("h", 1);
-        let shared = Arc::new(Shared::new(Keys::new(""), Records::Native, Link::new(&config).unwrap(), 7, true));
+        let shared = Arc::new(Shared::new(Keys::new(""), Records::Native, Link::new(&config, None).unwrap(), 7, true));
         let expect = |hold| shared.expect(hold, "fl:a b");
         let hold = |n: u8| HoldId::from_bytes([n; 16]);
         let push = |n: u8| shared.heard(&format!("{} fl:a b", hold(n)));

@@ -2,11 +2,12 @@
 //! three may not, and that is told in time, with which and why; and tokens rise over their restarts.
 //!
 //! To be planted, each by itself: a Redlock that connects to all of them first (dead from the beginning); the deadline of `meet` left out (one that
-//! hangs); `one_each` left out (two names of one); ids of nodes by their stores (two clients meet); `nodes / 2` in the core (masks).
+//! hangs); a store that is met under two names and counts twice (two names of one, and the late one); one that
+//! was met once and stays what it was (names that change places); connections that are not asked anew (the late one); ids of nodes by their stores (two clients meet); `nodes / 2` in the core (masks).
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::{five::*, *};
-use fencelock_conformance::proxy::Trouble;
+use fencelock_conformance::proxy::{Proxy, Trouble, resp};
 use fencelock_core::{Client, ErrorKind, Page};
 use fencelock_redis::{Config, RedisEngine, redlock};
 use fencelock_testkit::processes::{bar, percentile, tenth};
@@ -123,6 +124,61 @@ fn what_is_wrong_with_one_is_told_at_once() {
         works(&c, "x").await;
         assert!(c.info().url.is_none() && c.info().scheme == "redlock");
         assert!(!format!("{c:?} {:?}", c.info()).contains(SECRET));
+    });
+}
+
+/// One that was not there in the beginning turns out to be another one of them: it does not count, or two servers would be a majority of three.
+#[test]
+fn a_second_name_that_is_met_later_does_not_count() {
+    let five = Five::start();
+    let (dead, three) = (five.0[4].port(), &five.0[..2]);
+    five.0[4].kill();
+    let proxy = Proxy::start(([127, 0, 0, 1], dead).into(), resp);
+    let hosts = three.iter().map(|node| format!("127.0.0.1:{}", node.port())).chain([proxy.address().to_string()]);
+    let url = redlock_url(hosts);
+    runtime().block_on(async {
+        let c = client(&url).await;
+        works(&c, "x").await;
+        proxy.lead_to(([127, 0, 0, 1], five.0[1].port()).into());
+        works(&c, "x").await;
+        five.0[0].kill();
+        let name = proxy.address().port().to_string();
+        let twice = |error: &fencelock_core::Error| {
+            error.context().any(|(key, why)| key == "node" && why.contains(&name) && why.contains("are one store"))
+        };
+        eventually("it is told why", || async { c.mutex("x").try_lock().await.is_err_and(|error| twice(&error)) })
+            .await;
+        assert_eq!(five.holders("x"), [None; NODES]);
+        // A store that has lost its data does not know its own name any more: it counts under one of them, whichever is asked first.
+        assert_eq!(five.0[1].ask(&["FLUSHALL"]).unwrap(), "+OK");
+        for _ in 0..20 {
+            assert!(c.mutex("x").try_lock().await.is_err());
+        }
+        // As itself it is welcome.
+        proxy.lead_to(([127, 0, 0, 1], five.0[2].port()).into());
+        proxy.cut();
+        eventually("it counts", || async { c.mutex("x").try_lock().await.is_ok_and(|held| held.is_ok()) }).await;
+    });
+}
+/// Two names change places: each store still counts once.
+#[test]
+fn names_that_change_places() {
+    let five = Five::start();
+    let to = |node: usize| ([127, 0, 0, 1], five.0[node].port()).into();
+    let ways = [Proxy::start(to(0), resp), Proxy::start(to(1), resp)];
+    let hosts = ways.iter().map(|way| way.address().to_string()).chain([format!("127.0.0.1:{}", five.0[2].port())]);
+    runtime().block_on(async {
+        let c = client(&redlock_url(hosts)).await;
+        works(&c, "x").await;
+        for turn in 1..4 {
+            ways[0].lead_to(to(turn % 2));
+            ways[1].lead_to(to((turn + 1) % 2));
+            ways.iter().for_each(|way| drop(way.cut()));
+            // Both are needed.
+            five.0[2].pause(true);
+            eventually("both count", || async { c.mutex("x").try_lock().await.is_ok_and(|held| held.is_ok()) }).await;
+            five.0[2].pause(false);
+        }
     });
 }
 

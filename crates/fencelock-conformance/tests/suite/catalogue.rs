@@ -19,7 +19,7 @@ use std::{
 /// A case that is to do is an error. Off only while the suite is being filled.
 const TODO_IS_AN_ERROR: bool = true;
 /// The scopes for which there is an engine, or a crate, here. All others wait for theirs.
-const HERE: [&str; 18] = [
+const HERE: [&str; 19] = [
     "any",
     "cli",
     "core",
@@ -33,6 +33,7 @@ const HERE: [&str; 18] = [
     "quorum",
     "redis-cluster",
     "redis-sentinel",
+    "redlock",
     "session",
     "sql",
     "sql-tx",

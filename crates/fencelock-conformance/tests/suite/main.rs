@@ -31,6 +31,7 @@ const FAMILIES: &[&dyn fencelock_conformance::Family] = &[
     &redis::Servers::Cluster,
     &redis::Servers::Plain,
     &redis::Servers::Redisson,
+    &redis::Servers::Redlock,
     &postgres::Lease::AsItComes,
     &postgres::Lease::Serializable,
     &postgres::Lease::Pooled,

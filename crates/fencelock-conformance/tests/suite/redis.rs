@@ -1,5 +1,6 @@
-//! Redis: one server, one behind sentinels, a cluster; one with the keys that others use. Several processes. Leases by the server's own
-//! clock. The engines have the rights that `Config::acl` gives, and no others; what the fixtures do themselves the default user does.
+//! Redis: one server, one behind sentinels, a cluster, five that know nothing of each other; one with the keys that others use. Several
+//! processes. Leases by the server's own clock. The engines have the rights that `Config::acl` gives, and no others; what the fixtures do
+//! themselves the default user does.
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, WakeUps,
@@ -8,7 +9,7 @@ use fencelock_conformance::{
 use fencelock_core::{Client, Engine, Page, Token};
 use fencelock_redis::{Acl, Config, Layout, connect};
 use fencelock_testkit::{Redis, RedisCluster, RedisClusterOptions, RedisOptions, SentinelsOptions};
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 /// The servers of a family.
 pub(crate) enum Servers {
@@ -19,14 +20,14 @@ pub(crate) enum Servers {
     Plain,
     /// A hash for each, as Redisson has it, and no queue.
     Redisson,
+    /// Five, of which a lock needs three.
+    Redlock,
 }
 impl Servers {
     /// Its keys are those of others, too.
     fn is_shared(&self) -> bool {
         matches!(self, Self::Plain | Self::Redisson)
     }
-}
-impl Servers {
     /// Of a client of theirs, wherever they are.
     fn config(&self) -> Config {
         let url = match self {
@@ -35,11 +36,18 @@ impl Servers {
             Self::Cluster => format!("redis+cluster://h?namespace={NAMESPACE}"),
             Self::Plain => format!("redis://h?layout=plain&template={NAMESPACE}:{{}}"),
             Self::Redisson => format!("redis://h?layout=redisson&template={NAMESPACE}:{{}}"),
+            Self::Redlock => format!("redlock://a,b,c?namespace={NAMESPACE}"),
         };
         Config::from_url(&url).unwrap()
     }
     fn acl(&self) -> Acl {
         self.config().acl(VERSION).unwrap()
+    }
+    /// Of a server that knows of no other.
+    fn options(&self) -> RedisOptions {
+        let mut arguments = ["--maxclients", "4000", "--user", USER, "on", ">pw"].map(str::to_owned).to_vec();
+        arguments.extend_from_slice(self.acl().words());
+        RedisOptions { append_only: true, arguments, ..RedisOptions::default() }
     }
 }
 /// The user that they know.
@@ -59,10 +67,11 @@ impl Family for Servers {
             Self::Cluster => "redis-cluster",
             Self::Plain => "redis-plain",
             Self::Redisson => "redis-redisson",
+            Self::Redlock => "redlock",
         }
     }
     fn scopes(&self) -> &'static [&'static str] {
-        if self.is_shared() { &["any", "lease"] } else { &["any", "lease", "queue"] }
+        if self.is_shared() || matches!(self, Self::Redlock) { &["any", "lease"] } else { &["any", "lease", "queue"] }
     }
     fn tells_last_token(&self) -> bool {
         !matches!(self, Self::Plain)
@@ -76,6 +85,9 @@ impl Family for Servers {
     fn tells_who_waits(&self) -> bool {
         !self.is_shared()
     }
+    fn shows_grants_alone(&self) -> bool {
+        !matches!(self, Self::Redlock)
+    }
     fn keeps_long_notes(&self) -> bool {
         !self.is_shared()
     }
@@ -83,10 +95,7 @@ impl Family for Servers {
         let more = "maxclients 4000".to_owned();
         match self {
             Self::Alone | Self::Plain | Self::Redisson => {
-                let mut arguments = ["--maxclients", "4000"].map(str::to_owned).to_vec();
-                arguments.extend(["--user", USER, "on", ">pw"].map(str::to_owned));
-                arguments.extend_from_slice(self.acl().words());
-                let server = Redis::with(RedisOptions { append_only: true, arguments, ..RedisOptions::default() });
+                let server = Redis::with(self.options());
                 let proxy = Proxy::start(([127, 0, 0, 1], server.port()).into(), resp);
                 let layout = if matches!(self, Self::Plain) { "plain" } else { "redisson" };
                 Box::new(if self.is_shared() {
@@ -109,6 +118,7 @@ impl Family for Servers {
                 node_timeout: Duration::from_secs(20),
                 ..RedisClusterOptions::default()
             }))),
+            Self::Redlock => Box::new(Store::Redlock(Redis::several(5, &self.options()))),
         }
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
@@ -136,6 +146,7 @@ enum Store {
     Shared(&'static str, Redis, Proxy),
     Sentinels(fencelock_testkit::Sentinels),
     Cluster(RedisCluster),
+    Redlock(Vec<Redis>),
 }
 /// All serve again within this.
 const BACK: Duration = Duration::from_secs(60);
@@ -151,6 +162,10 @@ impl Store {
                 format!("redis+sentinel://{USER}:pw@{}/{}?{keys}", all.endpoints(), all.name())
             }
             Self::Cluster(all) => format!("redis+cluster://{USER}:pw@{}", all.endpoints()),
+            Self::Redlock(all) => {
+                let hosts: Vec<_> = all.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+                format!("redlock://{USER}:pw@{}", hosts.join(","))
+            }
         }
     }
     /// A command, of each server that has a part of the keys.
@@ -159,6 +174,7 @@ impl Store {
             Self::Alone(server, _) | Self::Shared(_, server, _) => vec![server.ask(words).unwrap()],
             Self::Sentinels(all) => vec![all.ask(all.primary().unwrap(), words).unwrap()],
             Self::Cluster(all) => (0..3).map(|node| all.ask(node, words).unwrap()).collect(),
+            Self::Redlock(all) => all.iter().map(|server| server.ask(words).unwrap()).collect(),
         }
     }
     /// A command, of each server.
@@ -167,6 +183,7 @@ impl Store {
             Self::Alone(server, _) | Self::Shared(_, server, _) => drop(server.ask(words).unwrap()),
             Self::Sentinels(all) => (0..3).for_each(|server| drop(all.ask(server, words).unwrap())),
             Self::Cluster(all) => (0..6).for_each(|server| drop(all.ask(server, words).unwrap())),
+            Self::Redlock(all) => all.iter().for_each(|server| drop(server.ask(words).unwrap())),
         }
     }
     /// Something done by the server itself, in Lua, for each key of a name.
@@ -220,6 +237,7 @@ impl Server for Store {
             Self::Alone(server, _) | Self::Shared(_, server, _) => server.kill(),
             Self::Sentinels(all) => (0..3).for_each(|n| all.kill(n)),
             Self::Cluster(all) => (0..6).for_each(|n| all.kill(n)),
+            Self::Redlock(all) => all.iter().for_each(Redis::kill),
         }
     }
     async fn start(&self) {
@@ -235,6 +253,7 @@ impl Server for Store {
                 (0..6).for_each(|n| all.restart(n));
                 all.settle(BACK);
             }
+            Self::Redlock(all) => assert!(all.iter().all(Redis::restart), "redis-server did not start again"),
         }
     }
     async fn pause(&self, paused: bool) {
@@ -242,6 +261,7 @@ impl Server for Store {
             Self::Alone(server, _) | Self::Shared(_, server, _) => server.pause(paused),
             Self::Sentinels(all) => (0..3).for_each(|n| all.pause(n, paused)),
             Self::Cluster(all) => (0..6).for_each(|n| all.pause(n, paused)),
+            Self::Redlock(all) => all.iter().for_each(|server| server.pause(paused)),
         }
     }
 }
@@ -274,10 +294,10 @@ impl Records for Store {
     async fn names(&self) -> Vec<String> {
         let prefix = format!("fl.{NAMESPACE}:");
         let all = self.each("all[#all+1]=key");
-        all.iter()
-            .flat_map(|all| all.split('\u{1}'))
-            .filter_map(|key| key.strip_prefix(&prefix).map(str::to_owned))
-            .collect()
+        let keys = all.iter().flat_map(|all| all.split('\u{1}'));
+        // Several may have the same one.
+        let names: BTreeSet<_> = keys.filter_map(|key| key.strip_prefix(&prefix).map(str::to_owned)).collect();
+        names.into_iter().collect()
     }
 }
 #[async_trait]
@@ -292,6 +312,13 @@ impl Deletions for Store {
             }
             Self::Alone(..) | Self::Sentinels(_) => self.ask(&["EVAL", gone, "0", &key]),
             Self::Shared(..) => self.ask(&["DEL", &format!("{NAMESPACE}:{name}")]),
+            // Whoever has not got it yet has nothing to delete.
+            Self::Redlock(_) => {
+                let mut answers = self.ask(&["EVAL", gone, "0", &key]);
+                answers.retain(|answer| answer == ":1");
+                assert!(answers.len() >= 3, "{key} on {} nodes", answers.len());
+                answers
+            }
         };
         assert!(answers.iter().all(|answer| answer.trim_start_matches(':') == "1"), "{key}: {answers:?}");
     }

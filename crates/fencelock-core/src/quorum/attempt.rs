@@ -20,7 +20,7 @@ use super::{
 use crate::{
     clock::Moment,
     error::{Error, ErrorKind, Result},
-    types::{Busy, Holder, Outcome, Request, Status, Token},
+    types::{Busy, Outcome, Request, Status, Token},
 };
 use std::{sync::Arc, time::Duration};
 use tokio::time::{sleep, timeout};
@@ -94,6 +94,8 @@ enum Look {
     Free,
     /// The queue does not answer.
     Silent,
+    /// No majority has ever answered: nobody is served here.
+    Alone,
     /// Who holds the lock holds it there.
     Move(usize),
 }
@@ -133,18 +135,18 @@ impl<'a> Attempt<'a> {
             },
             (End::Lost, _) => {}
             (End::Over, _) => return Ok(Outcome::Displaced),
-            (End::Stopped, _) => return self.stopped(),
+            (End::Stopped, _) => return self.stopped().await,
         }
         self.shared.undo(&self.entry, None, false).await;
         self.refusal()
     }
     async fn wait(&mut self) -> Result<Outcome> {
-        let (mut been, mut misses, mut lacks) = (false, 0, false);
+        let (mut misses, mut lacks) = (0, false);
         let name = self.request.name();
         let mut at = if self.shared.is_contended(name) { At::Queue(self.lowest()) } else { At::All { humble: true } };
         loop {
             if self.request.is_stopped() {
-                return self.stopped();
+                return self.stopped().await;
             }
             at = match at {
                 At::All { humble } => {
@@ -157,12 +159,12 @@ impl<'a> Attempt<'a> {
                             None => self.start_over(&mut misses).await,
                         },
                         End::Over => return Ok(Outcome::Displaced),
-                        End::Stopped => return self.stopped(),
+                        End::Stopped => return self.stopped().await,
                         End::Lost => {
                             self.shared.contend(name);
                             // An outage is waited over by those who have waited before it (SAFETY E8). Whoever comes into one has
                             // nothing to wait for: he comes again, until it is one.
-                            lacks = self.unreached() && !been;
+                            lacks = self.unreached() && self.heard.is_none();
                             let hand = queue.filter(|queue| self.entry.has(*queue) && !lacks);
                             // A place is not given up with what the others gave.
                             let keep = hand.or(queue.filter(|_| place.is_some() && !lacks));
@@ -188,7 +190,6 @@ impl<'a> Attempt<'a> {
                     Next::Anew => At::All { humble: true },
                 },
                 At::Place(place) => {
-                    been = true;
                     self.shared.contend(name);
                     match self.stand(place).await? {
                         Next::At(at) => at,
@@ -196,24 +197,21 @@ impl<'a> Attempt<'a> {
                         Next::Anew => self.start_over(&mut misses).await,
                     }
                 }
-                At::Hand { node, tries, since } => {
-                    been = true;
-                    match self.ask(Some(node), None, true).await.0 {
-                        End::Won => match self.win().await? {
-                            Some(outcome) => return Ok(outcome),
-                            None => self.start_over(&mut misses).await,
-                        },
-                        End::Over => return Ok(Outcome::Displaced),
-                        End::Stopped => return self.stopped(),
-                        End::Lost => {
-                            self.shared.undo(&self.entry, Some(node), false).await;
-                            if let Some(error) = self.definite() {
-                                return Err(error);
-                            }
-                            self.in_hand(node, tries, since).await
+                At::Hand { node, tries, since } => match self.ask(Some(node), None, true).await.0 {
+                    End::Won => match self.win().await? {
+                        Some(outcome) => return Ok(outcome),
+                        None => self.start_over(&mut misses).await,
+                    },
+                    End::Over => return Ok(Outcome::Displaced),
+                    End::Stopped => return self.stopped().await,
+                    End::Lost => {
+                        self.shared.undo(&self.entry, Some(node), false).await;
+                        if let Some(error) = self.definite() {
+                            return Err(error);
                         }
+                        self.in_hand(node, tries, since).await
                     }
-                }
+                },
             };
         }
     }
@@ -395,7 +393,7 @@ impl<'a> Attempt<'a> {
             }
             Ok(Outcome::Busy(_) | Outcome::Displaced) => {}
             Err(error) => {
-                if error.is_temporary() {
+                if error.is_temporary() || matches!(error.kind(), ErrorKind::InvalidConfig | ErrorKind::PermissionDenied) {
                     self.shared.suspect(node);
                 }
                 self.failed.push((node, error));
@@ -447,7 +445,7 @@ impl<'a> Attempt<'a> {
         let mut call: Call<Result<Outcome>> = Box::pin(async move { engine.acquire(&part).await });
         tokio::select! {
             biased;
-            () = self.request.stopped() => return Ok(Next::Ends(self.stopped()?)),
+            () = self.request.stopped() => return Ok(Next::Ends(self.stopped().await?)),
             answer = &mut call => return Ok(self.entered(node, &request, answer)),
             () = sleep(FIRST_WORD) => {}
         }
@@ -470,20 +468,29 @@ impl<'a> Attempt<'a> {
         loop {
             tokio::select! {
                 biased;
-                () = self.request.stopped() => return Ok(Next::Ends(self.stopped()?)),
+                () = self.request.stopped() => return Ok(Next::Ends(self.stopped().await?)),
                 answer = &mut place.call => return Ok(self.entered(place.node, &place.request, answer)),
                 () = sleep(look.mul_f64(0.9 + 0.2 * fastrand::f64())) => {}
             }
             look = LOOK_LATER;
             let seen = tokio::select! {
                 biased;
-                () = self.request.stopped() => return Ok(Next::Ends(self.stopped()?)),
+                () = self.request.stopped() => return Ok(Next::Ends(self.stopped().await?)),
                 answer = &mut place.call => return Ok(self.entered(place.node, &place.request, answer)),
                 seen = self.look(place.node) => seen,
             };
             let next = match seen {
                 Look::Stay => continue,
                 Look::Free => At::All { humble: false },
+                // He comes again, until it is an outage.
+                Look::Alone if self.silent_for() < OUTAGE => {
+                    look = LOOK;
+                    continue;
+                }
+                Look::Alone => {
+                    self.leave(place.node, &place.request);
+                    return Ok(Next::Ends(self.refusal()?));
+                }
                 Look::Silent => {
                     self.shared.suspect(place.node);
                     At::All { humble: true }
@@ -495,25 +502,31 @@ impl<'a> Attempt<'a> {
         }
     }
     /// Looks whether this is still where to wait.
-    async fn look(&self, here: usize) -> Look {
+    async fn look(&mut self, here: usize) -> Look {
         let (mut gather, name) = (Gather::default(), self.request.name());
         for (node, of) in self.shared.nodes.iter().enumerate() {
             let (engine, name, limit) = (of.engine.clone(), name.clone(), self.limit());
             gather.ask(node, async move { timeout(limit, engine.inspect(&name)).await });
         }
         let mut seen: Vec<(usize, Status)> = Vec::new();
-        while !gather.is_empty() {
-            let answers = gather.some(|| false).await;
-            seen.extend(answers.into_iter().filter_map(|(node, answer)| Some((node, answer.ok()?.ok()?))));
+        self.failed.clear();
+        for (node, answer) in gather.all().await {
+            match answer.unwrap_or_else(|_| Err(silent("lock"))) {
+                Ok(status) => seen.push((node, status)),
+                Err(error) => self.failed.push((node, error)),
+            }
         }
+        self.heard_by(seen.len());
         let held: Vec<_> = seen.iter().flat_map(|(node, at)| at.holders.iter().map(|holder| (*node, holder))).collect();
         let free = seen.iter().filter(|(node, at)| *node != here && !at.is_held()).count();
         if !seen.iter().any(|(node, _)| *node == here) {
             Look::Silent
+        } else if self.heard.is_none() {
+            Look::Alone
         } else if free >= self.shared.need() {
             Look::Free
         } else {
-            match strongest(held) {
+            match say::strongest(held) {
                 Some((nodes, _)) if nodes.len() >= self.blocks() && !nodes.contains(&here) => Look::Move(nodes[0]),
                 _ => Look::Stay,
             }
@@ -531,7 +544,7 @@ impl<'a> Attempt<'a> {
     /// Who keeps us from a majority by himself: the lowest of his nodes, and how long his lease runs.
     fn blocker(&self) -> Option<(usize, Duration)> {
         let held = self.busy.iter().filter_map(|(node, busy)| Some((*node, busy.holder.as_deref()?)));
-        let (nodes, holder) = strongest(held.collect())?;
+        let (nodes, holder) = say::strongest(held.collect())?;
         (nodes.len() >= self.blocks()).then(|| (nodes[0], holder.left))
     }
     /// Where to wait: for him, or else for whoever has the lowest.
@@ -548,19 +561,23 @@ impl<'a> Attempt<'a> {
         let first = self.failed.iter().position(definite)?;
         Some(self.failed.swap_remove(first).1)
     }
-    /// Who has waited long enough is told for whom. That nobody knows is told only where no majority has answered: one that has did not say
-    /// yes.
-    pub(super) fn stopped(&self) -> Result<Outcome> {
-        let mute = || {
-            let mute =
-                Error::new(ErrorKind::Unreachable, "lock", "too few nodes have answered until the wait was over");
-            mute.with("name", self.request.name())
-        };
-        let known = || {
+    /// Who has waited long enough is told for whom, also where that was too short for an answer: a look changes nothing, and may be had after a
+    /// stop. That nobody knows is told only where no majority answers.
+    pub(super) async fn stopped(&self) -> Result<Outcome> {
+        if let Some(busy) = self.request.last_report() {
+            return Ok(Outcome::Busy(busy));
+        }
+        if self.heard.is_some() && self.silent_for() < OUTAGE {
             let last = if self.busy.is_empty() { &self.before } else { &self.busy };
-            (self.heard.is_some() && self.silent_for() < OUTAGE).then(|| say::busy(self.shared, last))
-        };
-        self.request.last_report().or_else(known).map(Outcome::Busy).ok_or_else(mute)
+            return Ok(Outcome::Busy(say::busy(self.shared, last)));
+        }
+        let (seen, failed) = super::look::at(self.shared, self.request.name()).await;
+        if seen.len() < self.shared.need() {
+            return Err(say::unreachable("lock", self.shared, &failed).with("name", self.request.name()));
+        }
+        let busy = |(node, at): (usize, Status)| (node, Busy::new(at.holders.into_iter().next(), None).in_whole());
+        let busy: Vec<_> = seen.into_iter().map(busy).collect();
+        Ok(Outcome::Busy(say::busy(self.shared, &busy)))
     }
     /// Why there is no majority.
     fn refusal(&mut self) -> Result<Outcome> {
@@ -577,18 +594,7 @@ impl<'a> Attempt<'a> {
         Err(error)
     }
 }
-/// What is told to a reader while nobody writes, and somebody waits to. Who is told of nobody who waits has met something else: a row that
-/// is locked for a moment, for one.
+/// What is told to a reader while nobody writes, and somebody waits to. Of nobody who waits: it is something else, a row that is locked, say.
 fn is_of_a_writer(busy: &Busy) -> bool {
     busy.ahead.is_some_and(|ahead| ahead > 0) && busy.holder.as_ref().is_none_or(|holder| !holder.claim.is_exclusive())
-}
-/// Who is named by most nodes: which, the lowest first, and as whom.
-pub(super) fn strongest(held: Vec<(usize, &Holder)>) -> Option<(Vec<usize>, &Holder)> {
-    let nodes = |of: &Holder| -> Vec<usize> {
-        held.iter().filter(|(_, holder)| holder.hold.whole() == of.hold.whole()).map(|(node, _)| *node).collect()
-    };
-    let (_, most) = held.iter().max_by_key(|(node, holder)| (nodes(holder).len(), std::cmp::Reverse(*node)))?;
-    let mut of = nodes(most);
-    of.sort_unstable();
-    Some((of, *most))
 }

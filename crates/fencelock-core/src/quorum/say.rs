@@ -1,5 +1,5 @@
 //! What the nodes have said, as one answer.
-use super::{attempt::strongest, ballot::nth_largest, nodes::Shared};
+use super::{ballot::nth_largest, nodes::Shared};
 use crate::{
     error::{Error, ErrorKind},
     types::{Busy, Holder, Kind, Name, Status, Token, Waiter},
@@ -82,4 +82,14 @@ fn last_token(seen: &[(usize, Status)], need: usize) -> Option<Token> {
 /// What is said of several stores that are one.
 pub(super) fn together<'a>(words: impl Iterator<Item = &'a str>) -> Arc<str> {
     words.collect::<Vec<_>>().join(",").into()
+}
+/// Who is named by most nodes: which, the lowest first, and as whom.
+pub(super) fn strongest(held: Vec<(usize, &Holder)>) -> Option<(Vec<usize>, &Holder)> {
+    let nodes = |of: &Holder| -> Vec<usize> {
+        held.iter().filter(|(_, holder)| holder.hold.whole() == of.hold.whole()).map(|(node, _)| *node).collect()
+    };
+    let (_, most) = held.iter().max_by_key(|(node, holder)| (nodes(holder).len(), std::cmp::Reverse(*node)))?;
+    let mut of = nodes(most);
+    of.sort_unstable();
+    Some((of, *most))
 }

@@ -19,7 +19,7 @@ impl Attempt<'_> {
     pub(super) async fn win(&mut self) -> Result<Option<Outcome>> {
         let token = match self.token().await? {
             Ok(token) => token,
-            Err(End::Stopped) => return self.stopped().map(Some),
+            Err(End::Stopped) => return self.stopped().await.map(Some),
             Err(End::Over) => return Ok(Some(Outcome::Displaced)),
             Err(End::Won | End::Lost) => return Ok(None),
         };

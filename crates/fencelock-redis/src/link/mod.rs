@@ -2,7 +2,9 @@
 //!
 //! *Invariant (SAFETY E5):* a connection is driven by a task of the runtime that opened it, so one whose runtime is gone is never
 //! waited for by another one's tasks. Every command has a limit of ours; one that is over it gives its connection up.
+mod apart;
 mod cluster;
+mod conn;
 mod replicas;
 mod scattered;
 mod sentinel;
@@ -16,12 +18,12 @@ use crate::{
         scripts::Script,
     },
 };
+pub(crate) use apart::{Apart, Stores};
 use cluster::Cluster;
 pub(crate) use cluster::slot;
-use fencelock_core::{
-    BootClock, Clock, Connection, Connections, Error, ErrorKind, Moment, NoConnection, Request, Result, soon, within,
-};
-use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value, aio::MultiplexedConnection};
+pub(crate) use conn::{Conn, Wire};
+use fencelock_core::{BootClock, Clock, Connections, Error, ErrorKind, Moment, NoConnection, Result, soon, within};
+use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
 use replicas::Replicas;
 pub(crate) use scattered::next_is_watched;
 use sentinel::Sentinels;
@@ -32,7 +34,6 @@ use std::sync::atomic::AtomicU64;
 use std::{
     collections::HashMap,
     future::pending,
-    ops::Deref,
     pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -61,6 +62,8 @@ pub(crate) struct Link {
     me: Weak<Self>,
     pub(crate) way: Way,
     pub(crate) replicas: Option<Replicas>,
+    /// It is one of several that have to be different ones.
+    apart: Option<Apart>,
     login: Login,
     pub(crate) endpoint: Arc<str>,
     resp3: bool,
@@ -90,43 +93,8 @@ pub(crate) enum Find {
     Alone(Address),
     Sentinels(Box<Sentinels>),
 }
-/// A connection, and where it leads.
-#[derive(Clone)]
-pub(crate) struct Wire {
-    inner: MultiplexedConnection,
-    pub(crate) server: Arc<Server>,
-    /// It is that of `run`.
-    attends: bool,
-    /// The server tells it when a key changes that it has read.
-    pub(crate) tracks: bool,
-}
-#[derive(Clone)]
-pub(crate) struct Conn {
-    wire: Wire,
-    /// One that others use, too.
-    shared: Option<Connection<Wire>>,
-    /// The key is on its way to this server: each command says that it knows.
-    asking: bool,
-}
-impl Deref for Conn {
-    type Target = Wire;
-    fn deref(&self) -> &Wire {
-        &self.wire
-    }
-}
-impl From<Connection<Wire>> for Conn {
-    fn from(shared: Connection<Wire>) -> Self {
-        Self { shared: Some(shared.clone()), ..Self::alone(shared.deref().clone()) }
-    }
-}
-impl Conn {
-    fn alone(wire: Wire) -> Self {
-        Self { wire, shared: None, asking: false }
-    }
-}
-
 impl Link {
-    pub(crate) fn new(config: &Config) -> Result<Arc<Self>> {
+    pub(crate) fn new(config: &Config, apart: Option<Apart>) -> Result<Arc<Self>> {
         config.check()?;
         let login = Login::new(config)?;
         let way = match &config.topology {
@@ -150,6 +118,7 @@ impl Link {
             me: me.clone(),
             way,
             replicas: (config.replicas > 0).then(|| Replicas::new(config.replicas)),
+            apart,
             login,
             endpoint: config.endpoint().into(),
             resp3: config.resp3,
@@ -304,7 +273,11 @@ impl Link {
     async fn connect(&self) -> Result<Wire, Fault> {
         let sentinels = match &self.way {
             Way::One(Find::Alone(address), _) => {
-                return self.open(self.server_at(address)?, self.attending_here()).await;
+                let wire = self.open(self.server_at(address)?, self.attending_here()).await?;
+                if let Some(apart) = &self.apart {
+                    apart.check(self, &wire).await?;
+                }
+                return Ok(wire);
             }
             Way::One(Find::Sentinels(sentinels), _) => sentinels,
             Way::Cluster(_) => return Err(Fault::NoPrimary),
@@ -542,45 +515,6 @@ impl Fault {
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Connect(_) | Self::Redis(_) | Self::Unanswered | Self::Unreached | Self::NoPrimary)
             && self.tell("connect", "").is_temporary()
-    }
-}
-impl Conn {
-    /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
-    pub(crate) fn open_window(&self, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
-        let window = self.server.patience();
-        let (not_after, more) = self.server.time.end(sent_at, window)?;
-        request.open(sent_at, window + window / 50 + more).map(|ends| (not_after, ends))
-    }
-    async fn send(&self, cmd: &Cmd) -> redis::RedisResult<Value> {
-        if !self.asking {
-            return self.wire.send(cmd).await;
-        }
-        let mut all = Pipeline::with_capacity(1);
-        all.add_command(cmd.clone());
-        match self.send_all(&all).await?.pop() {
-            Some(Value::ServerError(e)) => Err(e.into()),
-            answer => Ok(answer.unwrap_or(Value::Nil)),
-        }
-    }
-    async fn send_all(&self, all: &Pipeline) -> redis::RedisResult<Vec<Value>> {
-        let (mut inner, many) = (self.inner.clone(), all.len());
-        if !self.asking {
-            return inner.send_packed_commands(all, 0, many).await;
-        }
-        let mut each = Pipeline::with_capacity(2 * many);
-        for cmd in all.cmd_iter() {
-            each.cmd("ASKING").add_command(cmd.clone());
-        }
-        let answers = inner.send_packed_commands(&each, 0, 2 * many).await?;
-        Ok(answers.into_iter().skip(1).step_by(2).collect())
-    }
-}
-impl Wire {
-    async fn send(&self, cmd: &Cmd) -> redis::RedisResult<Value> {
-        match self.inner.clone().send_packed_command(cmd).await? {
-            Value::ServerError(e) => Err(e.into()),
-            answer => Ok(answer),
-        }
     }
 }
 impl std::fmt::Debug for Link {

@@ -72,7 +72,7 @@ impl RedisPlainEngine {
             let native = Error::new(ErrorKind::InvalidConfig, "connect", "this is not the layout of this engine");
             return Err(native.hint("write layout=plain"));
         }
-        Ok(Self(on_tokio(RedisEngine::open(config)).await?))
+        Ok(Self(on_tokio(RedisEngine::open(config, None)).await?))
     }
     /// As [`connect`](Self::connect), by a `redis:` URL.
     ///

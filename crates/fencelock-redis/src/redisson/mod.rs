@@ -54,7 +54,7 @@ impl RedisRedissonEngine {
             let other = Error::new(ErrorKind::InvalidConfig, "connect", "this is not the layout of this engine");
             return Err(other.hint("write layout=redisson"));
         }
-        Ok(Self(on_tokio(RedisEngine::open(config)).await?))
+        Ok(Self(on_tokio(RedisEngine::open(config, None)).await?))
     }
     /// As [`connect`](Self::connect), by a `redis:` URL.
     ///
