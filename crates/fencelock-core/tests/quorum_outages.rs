@@ -100,7 +100,10 @@ async fn whoever_is_stopped_hears_what_a_majority_has_said() {
     for name in ["x", "y"] {
         let soon = Instant::now();
         let busy = hand.client.mutex(name).try_lock_for(MS).await.unwrap().unwrap_err();
-        assert_eq!((busy.to_string().contains("another"), busy.nodes.len()), if name == "x" { (true, 3) } else { (false, 0) });
+        assert_eq!(
+            (busy.to_string().contains("another"), busy.nodes.len()),
+            if name == "x" { (true, 3) } else { (false, 0) }
+        );
         assert!(soon.elapsed() < 100 * MS, "{:?}", soon.elapsed());
     }
     drop(held);

@@ -234,10 +234,8 @@ impl RedisEngine {
     }
 }
 fn linked(config: &Config, among: Option<(Arc<Stores>, usize)>) -> Result<Arc<Link>> {
-    let apart = |(stores, node)| -> Result<Apart> {
-        Ok(Apart { stores, node, key: keys(config).id(), mine: EngineId::random()?.to_string() })
-    };
-    Link::new(config, among.map(apart).transpose()?)
+    let apart = |(stores, node)| Apart { stores, node, key: keys(config).id() };
+    Link::new(config, among.map(apart))
 }
 fn keys(config: &Config) -> Keys {
     match &config.layout {

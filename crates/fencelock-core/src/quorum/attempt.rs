@@ -393,7 +393,9 @@ impl<'a> Attempt<'a> {
             }
             Ok(Outcome::Busy(_) | Outcome::Displaced) => {}
             Err(error) => {
-                if error.is_temporary() || matches!(error.kind(), ErrorKind::InvalidConfig | ErrorKind::PermissionDenied) {
+                if error.is_temporary()
+                    || matches!(error.kind(), ErrorKind::InvalidConfig | ErrorKind::PermissionDenied)
+                {
                     self.shared.suspect(node);
                 }
                 self.failed.push((node, error));

@@ -4,6 +4,7 @@ use crate::{
     error::Fault,
     wire::{reply::text, scripts::REMEMBER},
 };
+use fencelock_core::EngineId;
 use std::sync::{
     Arc, Mutex, PoisonError, Weak,
     atomic::{AtomicBool, Ordering::Relaxed},
@@ -37,16 +38,17 @@ pub(crate) struct Apart {
     pub(crate) stores: Arc<Stores>,
     pub(crate) node: usize,
     pub(crate) key: String,
-    /// What it calls itself from now on, if it does not yet.
-    pub(crate) mine: String,
 }
 impl Apart {
     /// *Invariant (SAFETY K3):* a store counts once. It is asked with each connection, since one that was not there in the beginning, or a
-    /// name that leads elsewhere since, is a second name as well; and when one of them is another store than it was, all are asked anew,
-    /// since a store that has lost its data calls itself something else, and connections that were open before do not know.
+    /// name that leads elsewhere since, is a second name as well. When one of them is another store than it was, all are asked anew: a
+    /// store that has lost its data calls itself something else, and connections that were open before do not know. (What is on its way
+    /// over them then may count once more; such a store must be kept away for a ttl anyway.)
     pub(super) async fn check(&self, link: &Link, wire: &Wire) -> Result<(), Fault> {
         let conn = Conn::alone(wire.clone());
-        let args = [self.mine.as_bytes()];
+        // What it calls itself from now on, if it does not yet: no two the same.
+        let name = EngineId::random().map_err(|_| Fault::Unreached)?.to_string();
+        let args = [name.as_bytes()];
         let answer = link.eval(&conn, conn.server.patience(), &REMEMBER, &[&self.key], args.into_iter()).await;
         let answer = answer.map_err(|fault| match fault {
             // Nothing was sent that matters.

@@ -16,7 +16,7 @@ pub(crate) struct Wire {
 }
 #[derive(Clone)]
 pub(crate) struct Conn {
-    wire: Wire,
+    pub(super) wire: Wire,
     /// One that others use, too.
     pub(super) shared: Option<Connection<Wire>>,
     /// The key is on its way to this server: each command says that it knows.

@@ -22,7 +22,7 @@ pub(crate) use apart::{Apart, Stores};
 use cluster::Cluster;
 pub(crate) use cluster::slot;
 pub(crate) use conn::{Conn, Wire};
-use fencelock_core::{BootClock, Clock, Connections, Error, ErrorKind, Moment, NoConnection, Result, soon, within};
+use fencelock_core::{BootClock, Clock, Connections, Error, ErrorKind, NoConnection, Result, soon, within};
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
 use replicas::Replicas;
 pub(crate) use scattered::next_is_watched;
