@@ -2,7 +2,7 @@
 use super::{ballot::nth_largest, nodes::Shared};
 use crate::{
     error::{Error, ErrorKind},
-    types::{Busy, Holder, Kind, Name, Status, Token, Waiter},
+    types::{Busy, Claim, Holder, Kind, Name, Status, Token, Waiter},
 };
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,8 +30,11 @@ fn one<'a>(all: impl Iterator<Item = &'a Holder> + Clone, most: &Holder) -> Hold
     let same = all.filter(|holder| holder.hold.whole() == most.hold.whole());
     let token = commonest(same.clone().map(|holder| holder.token)).unwrap_or(most.token);
     let left = same.clone().map(|holder| holder.left).max().unwrap_or(most.left);
-    let held_for = same.map(|holder| holder.held_for).max().unwrap_or(most.held_for);
-    Holder { hold: most.hold.whole(), token, left, held_for, ..most.clone() }
+    let held_for = same.clone().map(|holder| holder.held_for).max().unwrap_or(most.held_for);
+    // What was a writer's on a node that is late, or silent, is a reader's where most have heard of it.
+    let of = |claim: Claim| same.clone().filter(|holder| holder.claim == claim).count();
+    let claim = same.clone().map(|holder| holder.claim).max_by_key(|claim| of(*claim)).unwrap_or(most.claim);
+    Holder { hold: most.hold.whole(), claim, token, left, held_for, ..most.clone() }
 }
 /// Too few have answered; each says why.
 pub(super) fn unreachable(operation: &'static str, shared: &Shared, failed: &[(usize, Error)]) -> Error {

@@ -3,13 +3,14 @@ use super::{
     attempt::{Attempt, End},
     ballot::{Settled, settle},
     gather::Gather,
+    nodes::Shared,
     say,
 };
 use crate::{
     error::{Error, ErrorKind, Result},
     types::{Grant, Lease, Outcome, Token},
 };
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// How often a token is written anew, each time further above the nodes' clocks.
 const WRITES: u32 = 4;
@@ -69,7 +70,17 @@ impl Attempt<'_> {
         let mut late = std::pin::pin!(sleep(self.limit()));
         let (entry, need) = (self.entry.clone(), self.shared.need());
         let settled = || entry.tokens().iter().filter(|given| **given == token).count() >= need;
-        while !gather.is_empty() && !settled() {
+        let (began, mut decided) = (self.shared.now(), false);
+        while !gather.is_empty() {
+            // As with the first question: what comes a moment later is waited for, and not taken back.
+            if settled() && !decided {
+                decided = true;
+                let took = began.until(self.shared.now());
+                late.as_mut().reset(Instant::now() + Shared::moment(took));
+            }
+            if decided && !self.shared.worth(&gather, None) {
+                break;
+            }
             tokio::select! {
                 biased;
                 () = self.request.stopped() => return Err(End::Stopped),
@@ -94,7 +105,11 @@ impl Attempt<'_> {
                         }
                     }
                 },
-                () = &mut late => break,
+                () = &mut late => {
+                    let nodes = 0..self.shared.nodes.len();
+                    nodes.filter(|node| gather.asks(*node)).for_each(|node| self.shared.in_time(node, false));
+                    break;
+                }
             }
         }
         // Nobody knows under which of the two it is there, if at all: it does not count, and goes.
