@@ -322,7 +322,7 @@ impl<'a> Attempt<'a> {
                         let failed = answer.is_err();
                         heard += usize::from(!failed);
                         let yes = self.hear(node, request, answer);
-                        let turn = || self.busy.last().is_some_and(|(of, busy)| *of == node && is_of_a_writer(busy));
+                        let turn = || self.busy.last().is_some_and(|(of, busy)| *of == node && say::is_of_a_writer(busy));
                         ballot.cast(
                             node,
                             match (yes, failed) {
@@ -595,8 +595,4 @@ impl<'a> Attempt<'a> {
         }
         Err(error)
     }
-}
-/// What is told to a reader while nobody writes, and somebody waits to. Of nobody who waits: it is something else, a row that is locked, say.
-fn is_of_a_writer(busy: &Busy) -> bool {
-    busy.ahead.is_some_and(|ahead| ahead > 0) && busy.holder.as_ref().is_none_or(|holder| !holder.claim.is_exclusive())
 }

@@ -96,3 +96,7 @@ pub(super) fn strongest(held: Vec<(usize, &Holder)>) -> Option<(Vec<usize>, &Hol
     of.sort_unstable();
     Some((of, *most))
 }
+/// What is told to a reader while nobody writes, and somebody waits to. Of nobody who waits: it is something else, a row that is locked, say.
+pub(super) fn is_of_a_writer(busy: &Busy) -> bool {
+    busy.ahead.is_some_and(|ahead| ahead > 0) && busy.holder.as_ref().is_none_or(|holder| !holder.claim.is_exclusive())
+}
