@@ -1,6 +1,6 @@
 //! The driver's errors and the server's in the library's words.
 use fencelock_core::{Error, ErrorKind, NoConnection};
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 /// What stops a call.
 #[derive(Clone, Debug)]
@@ -144,7 +144,13 @@ impl Fault {
     /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8). A session
     /// that is ended does not always get to say so before its connection is gone.
     pub(crate) fn is_soon_over(&self) -> bool {
-        let broke = matches!(self, Self::Mysql(_)) && self.code().is_none();
+        let broke = match self {
+            Self::Mysql(_) => self.code().is_none(),
+            // Also one that was ended while it was being made: a server that is not there refuses otherwise, unless something stands in
+            // between.
+            Self::Connect(e) => matches!(&**e, mysql_async::Error::Io(mysql_async::IoError::Io(e)) if is_end(e.kind())),
+            _ => false,
+        };
         broke || self.is_conflict() || self.is(&codes::CONNECTIONS) || self.is(&codes::KILLED)
     }
     /// No server now; there may be one soon.
@@ -191,6 +197,11 @@ impl Fault {
     }
 }
 
+/// What is read where somebody was there, and is not any more.
+fn is_end(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::*;
+    matches!(kind, UnexpectedEof | ConnectionReset | ConnectionAborted | BrokenPipe)
+}
 /// The server's own refusals: the call had no effect.
 fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &mysql_async::Error) -> Option<Error> {
     let new = |kind, message: &str| Error::new(kind, operation, message).with("mysql", endpoint).because(said(error));
@@ -285,5 +296,9 @@ mod tests {
             assert!(error.to_string().contains("m"), "{error}");
         }
         assert!(server(1213).is_conflict() && server(1040).is_soon_over() && server(1927).is_soon_over());
+        let connecting = |kind| Fault::Connect(Arc::new(mysql_async::Error::Io(io::Error::from(kind).into())));
+        let ended = [io::ErrorKind::UnexpectedEof, io::ErrorKind::ConnectionReset];
+        assert!(ended.into_iter().all(|kind| connecting(kind).is_soon_over()), "ended while it was being made");
+        assert!(!connecting(io::ErrorKind::ConnectionRefused).is_soon_over(), "there is no server");
     }
 }

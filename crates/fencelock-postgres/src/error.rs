@@ -126,7 +126,13 @@ impl Fault {
     /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8). A session
     /// that is ended does not always get to say so before its connection is gone.
     pub(crate) fn is_soon_over(&self) -> bool {
-        let broke = matches!(self, Self::Postgres(e) if e.as_db_error().is_none());
+        let broke = match self {
+            Self::Postgres(e) => e.as_db_error().is_none(),
+            // Also one that was ended while it was being made: a server that is not there refuses otherwise, unless something stands in
+            // between.
+            Self::Connect(e) => e.is_closed(),
+            _ => false,
+        };
         broke || self.is_conflict() || self.is_ending() || self.is(&[SqlState::TOO_MANY_CONNECTIONS])
     }
     /// No server now; there may be one soon.
