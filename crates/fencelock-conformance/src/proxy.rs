@@ -57,6 +57,8 @@ struct Ears {
     closed: Mutex<()>,
     /// So much has come from the server.
     answers: AtomicU64,
+    /// And so much was passed on.
+    told: AtomicU64,
 }
 struct Shared {
     upstream: Mutex<SocketAddr>,
@@ -240,6 +242,11 @@ impl Shared {
                     Trouble::None => {}
                     Trouble::LoseReply => ears.deaf.store(true, SeqCst),
                     Trouble::Twice => {
+                        // The answer before has passed: else it would wait for this one, and this one for it.
+                        let patience = Instant::now() + Duration::from_secs(1);
+                        while ears.told.load(SeqCst) < ears.answers.load(SeqCst) && Instant::now() < patience {
+                            thread::sleep(Duration::from_micros(100));
+                        }
                         let _later = lock(&ears.closed);
                         let (answers, deadline) = (ears.answers.load(SeqCst), Instant::now() + Duration::from_secs(1));
                         let sent = server.write_all(&command);
@@ -286,6 +293,7 @@ impl Shared {
             if ears.deaf.load(SeqCst) || client.write_all(&chunk[..n]).is_err() {
                 break;
             }
+            ears.told.fetch_add(1, SeqCst);
         }
         let _ = client.shutdown(Shutdown::Both);
         let _ = server.shutdown(Shutdown::Both);

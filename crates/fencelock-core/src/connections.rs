@@ -31,7 +31,7 @@ use tokio::{
 ///
 /// let all = Connections::<&'static str, NoConnection>::new();
 /// let one = all.here(Duration::from_secs(1), || async { Ok("a connection") }).await.unwrap();
-/// assert_eq!(*one, "a connection");
+/// assert_eq!((*one, all.open().len()), ("a connection", 1));
 /// all.give_up(&one);
 /// let next = all.here(Duration::from_secs(1), || async { Ok("another one") }).await.unwrap();
 /// assert_eq!(*next, "another one");
@@ -50,6 +50,11 @@ type Made<C, F> = watch::Receiver<Option<Result<Connection<C>, F>>>;
 struct Slot<C, F> {
     runtime: Id,
     connection: Made<C, F>,
+}
+impl<C: Clone, F> Slot<C, F> {
+    fn open(&self) -> Option<Connection<C>> {
+        self.connection.borrow().as_ref()?.as_ref().ok().cloned()
+    }
 }
 impl<C, F> Slot<C, F> {
     fn is(&self, wanted: &Connection<C>) -> bool {
@@ -105,8 +110,7 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
         A: Future<Output = Result<C, F>> + Send + 'static,
     {
         let here = Handle::current().id();
-        let open = |slot: &Slot<C, F>| slot.connection.borrow().as_ref().and_then(|end| end.as_ref().ok().cloned());
-        if let Some(connection) = self.slots().iter().find(|slot| slot.runtime == here).and_then(open) {
+        if let Some(connection) = self.slots().iter().find(|slot| slot.runtime == here).and_then(Slot::open) {
             return Ok(connection);
         }
         let mut connection = self.slot(here, limit, make)?;
@@ -146,6 +150,10 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
             told.closed().await;
         });
         Ok(connection)
+    }
+    /// Those that are in use, of every runtime that runs.
+    pub fn open(&self) -> Vec<Connection<C>> {
+        self.slots().iter().filter(|slot| slot.connection.has_changed().is_ok()).filter_map(Slot::open).collect()
     }
     /// It is good for nothing any more: the next call makes another one.
     pub fn give_up(&self, connection: &Connection<C>) {

@@ -22,6 +22,8 @@ pub(crate) enum Fault {
     TooFew { had: i64, wanted: u32 },
     /// It is a second name of a store that counts already: that of which; and where that is written.
     Twice { other: Arc<str>, key: String },
+    /// That node's open connection does not say to which store it leads, so that nobody knows whether this one is another.
+    Doubted(Arc<str>),
     /// An answer that no script of ours gives.
     Answer,
 }
@@ -54,6 +56,7 @@ impl Fault {
             | Self::Closed
             | Self::TooFew { .. }
             | Self::Twice { .. }
+            | Self::Doubted(_)
             | Self::Connect(_)
             | Self::Unreached
             | Self::NoPrimary => false,
@@ -107,9 +110,14 @@ impl Fault {
             }
             Self::Twice { other, key } => {
                 let copied =
-                    format!("name each once, or, if one began with a copy of another's data: delete {key} there");
+                    format!("name each once, or, if one began with a copy of another's data: delete {key} on the copy");
                 new(ErrorKind::InvalidConfig, &format!("it and {other} are one store")).hint(copied)
             }
+            Self::Doubted(other) => new(
+                ErrorKind::Unreachable,
+                &format!("{other} does not say which store it is: this one may be the same"),
+            )
+            .hint("try again: its connection was given up"),
             Self::Answer => new(ErrorKind::Protocol, "the server answered what no script of this version answers")
                 .hint("look whether a proxy or another program stands in between"),
             Self::Connect(e) => refused(operation, endpoint, e).unwrap_or_else(|| {

@@ -49,7 +49,6 @@ pub async fn redlock(config: Config) -> Result<Quorum> {
     // Two names of one server would count it twice.
     let stores = Stores::new(nodes.iter().map(|node| node.endpoint().into()));
     let met = on_tokio(meet(nodes.clone(), stores.clone())).await?;
-    stores.settle();
     let mut engines: Vec<Arc<dyn Engine>> = Vec::with_capacity(met.len());
     for (n, (node, met)) in nodes.iter().zip(met).enumerate() {
         let engine = met.map_or_else(|| RedisEngine::unmet(node, (stores.clone(), n)), Ok)?;

@@ -4,33 +4,36 @@ use crate::{
     error::Fault,
     wire::{reply::text, scripts::REMEMBER},
 };
-use fencelock_core::EngineId;
-use std::sync::{
-    Arc, Mutex, PoisonError, Weak,
-    atomic::{AtomicBool, Ordering::Relaxed},
+use fencelock_core::{BootClock, Clock, EngineId, Moment};
+use futures_util::future::join_all;
+use std::{
+    sync::{Arc, Mutex, MutexGuard, PoisonError, Weak},
+    time::Duration,
 };
 
+/// A connection that is open has so long to say where it leads.
+const SAYS: Duration = Duration::from_secs(1);
+/// A store that is refused is not connected to anew for so long: it has others to answer.
+const REFUSED: Duration = Duration::from_secs(1);
+
 /// Which store each of them was when it was last met.
-pub(crate) struct Stores {
-    known: Mutex<Vec<Known>>,
-    settled: AtomicBool,
-}
+pub(crate) struct Stores(Mutex<Vec<Known>>);
 struct Known {
     endpoint: Arc<str>,
     /// What it calls itself. Empty: it was not met, or does not count.
     store: String,
     link: Weak<Link>,
+    /// Since when, and as another name of whom.
+    refused: Option<(Moment, Arc<str>)>,
 }
 impl Stores {
     /// So many, by what people call them. None of them is met yet.
     pub(crate) fn new(endpoints: impl IntoIterator<Item = Arc<str>>) -> Arc<Self> {
-        let known = |endpoint| Known { endpoint, store: String::new(), link: Weak::new() };
-        let known = Mutex::new(endpoints.into_iter().map(known).collect());
-        Arc::new(Self { known, settled: AtomicBool::new(false) })
+        let known = |endpoint| Known { endpoint, store: String::new(), link: Weak::new(), refused: None };
+        Arc::new(Self(Mutex::new(endpoints.into_iter().map(known).collect())))
     }
-    /// Those who are there have been met together.
-    pub(crate) fn settle(&self) {
-        self.settled.store(true, Relaxed);
+    fn known(&self) -> MutexGuard<'_, Vec<Known>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 /// One of them, and under which key it keeps what it calls itself.
@@ -40,41 +43,75 @@ pub(crate) struct Apart {
     pub(crate) key: String,
 }
 impl Apart {
-    /// *Invariant (SAFETY K3):* a store counts once. It is asked with each connection, since one that was not there in the beginning, or a
-    /// name that leads elsewhere since, is a second name as well. When one of them is another store than it was, all are asked anew: a
-    /// store that has lost its data calls itself something else, and connections that were open before do not know. (What is on its way
-    /// over them then may count once more; such a store must be kept away for a ttl anyway.)
+    /// A new connection of this one may be used.
+    ///
+    /// *Invariant (SAFETY K3):* as far as is known when a connection is made no other node has one to the same store, so it counts once. Each
+    /// new connection asks its store what it calls itself, and all that are open: a store may have lost its name without their knowing. One
+    /// that is silent is given up, and the new one refused, this time. What was sent over one that broke is never answered.
     pub(super) async fn check(&self, link: &Link, wire: &Wire) -> Result<(), Fault> {
         let conn = Conn::alone(wire.clone());
-        // What it calls itself from now on, if it does not yet: no two the same.
-        let name = EngineId::random().map_err(|_| Fault::Unreached)?.to_string();
-        let args = [name.as_bytes()];
-        let answer = link.eval(&conn, conn.server.patience(), &REMEMBER, &[&self.key], args.into_iter()).await;
-        let answer = answer.map_err(|fault| match fault {
+        let store = self.name(link, &conn, conn.server.patience()).await.map_err(|fault| match fault {
             // Nothing was sent that matters.
             Fault::Redis(e) => Fault::Connect(e),
             Fault::Unanswered => Fault::Unreached,
             fault => fault,
         })?;
-        let (other, doubted) = self.is(link, text(&answer).ok_or(Fault::Answer)?);
-        doubted.iter().filter_map(Weak::upgrade).for_each(|link| link.move_on());
-        other.map_or(Ok(()), |other| Err(Fault::Twice { other, key: self.key.clone() }))
-    }
-    /// Under which other name this store counts, and whose connections are good for nothing any more.
-    fn is(&self, link: &Link, store: &str) -> (Option<Arc<str>>, Vec<Weak<Link>>) {
-        let mut known = self.stores.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let others = || known.iter().enumerate().filter(|(node, _)| *node != self.node).map(|(_, known)| known);
-        let other = others().find(|known| known.store == store).map(|known| known.endpoint.clone());
-        let links: Vec<_> = others().filter(|known| !known.store.is_empty()).map(|known| known.link.clone()).collect();
-        let Some(mine) = known.get_mut(self.node) else { return (other, Vec::new()) };
-        let (same, moved) = (mine.store == store, !mine.store.is_empty() && mine.store != store);
-        mine.link = link.me.clone();
-        mine.store = if other.is_some() { String::new() } else { store.to_owned() };
-        // Of another runtime, which lead to what it was.
-        let mut doubted = if moved { vec![mine.link.clone()] } else { Vec::new() };
-        if !same && other.is_none() && self.stores.settled.load(Relaxed) {
-            doubted.extend(links);
+        let links = self.claim(link, &store)?;
+        // They are asked together: another node that comes meanwhile finds the claim.
+        let open =
+            links.iter().flat_map(|(node, link)| link.open_ones().into_iter().map(move |conn| (*node, link, conn)));
+        let asked = open.map(|(node, link, conn)| async move {
+            let name = self.name(link, &conn, SAYS).await;
+            (node, link, conn, name)
+        });
+        let mut doubt = None;
+        for (node, link, conn, name) in join_all(asked).await {
+            let ours = node == self.node;
+            match name {
+                Ok(name) if name == store && !ours => return Err(self.refuse(&mut self.stores.known(), node)),
+                Ok(name) if ours && name != store => link.give_up(&conn),
+                Ok(_) => {}
+                Err(fault) => {
+                    link.give_up(&conn);
+                    let broke = matches!(fault, Fault::Redis(_)) && fault.ends_connection();
+                    doubt = doubt.or(Some(node).filter(|_| !ours && !broke));
+                }
+            }
         }
-        (other, doubted)
+        let Some(node) = doubt else { return Ok(()) };
+        let mut known = self.stores.known();
+        known[self.node].store.clear();
+        Err(Fault::Doubted(known[node].endpoint.clone()))
+    }
+    /// What a store calls itself; from now on, if it did not. No two the same.
+    async fn name(&self, link: &Link, conn: &Conn, limit: Duration) -> Result<String, Fault> {
+        let fresh = EngineId::random().map_err(|_| Fault::Unreached)?.to_string();
+        let answer = link.eval(conn, limit, &REMEMBER, &[&self.key], [fresh.as_bytes()].into_iter()).await?;
+        text(&answer).map(str::to_owned).ok_or(Fault::Answer)
+    }
+    /// It counts under this name, unless another one was met as that store. Whom to ask whether that is so.
+    fn claim(&self, link: &Link, store: &str) -> Result<Vec<(usize, Arc<Link>)>, Fault> {
+        let mut known = self.stores.known();
+        if let Some(other) = (0..known.len()).find(|node| *node != self.node && known[*node].store == store) {
+            return Err(self.refuse(&mut known, other));
+        }
+        known[self.node].link = link.me.clone();
+        store.clone_into(&mut known[self.node].store);
+        Ok(known.iter().enumerate().filter_map(|(node, known)| Some((node, known.link.upgrade()?))).collect())
+    }
+    fn refuse(&self, known: &mut [Known], as_other: usize) -> Fault {
+        let other = known[as_other].endpoint.clone();
+        known[self.node].store.clear();
+        known[self.node].refused = Some((BootClock.now(), other.clone()));
+        self.twice(other)
+    }
+    fn twice(&self, other: Arc<str>) -> Fault {
+        Fault::Twice { other, key: self.key.clone() }
+    }
+    /// It was refused just now.
+    pub(super) fn refused(&self) -> Result<(), Fault> {
+        let known = self.stores.known();
+        let refused = known[self.node].refused.as_ref().filter(|(at, _)| at.until(BootClock.now()) < REFUSED);
+        refused.map_or(Ok(()), |(_, other)| Err(self.twice(other.clone())))
     }
 }

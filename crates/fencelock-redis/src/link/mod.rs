@@ -164,6 +164,13 @@ impl Link {
             Way::Cluster(_) => self.servers().values().for_each(|server| work(&server.connections)),
         }
     }
+    /// Those that are open now, of every runtime: of those that one server after the other is.
+    fn open_ones(&self) -> Vec<Conn> {
+        match &self.way {
+            Way::One(_, all) => all.open().into_iter().map(Conn::from).collect(),
+            Way::Cluster(_) => Vec::new(),
+        }
+    }
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.way, Way::Cluster(_))
     }
@@ -273,11 +280,12 @@ impl Link {
     async fn connect(&self) -> Result<Wire, Fault> {
         let sentinels = match &self.way {
             Way::One(Find::Alone(address), _) => {
+                let Some(apart) = &self.apart else {
+                    return self.open(self.server_at(address)?, self.attending_here()).await;
+                };
+                apart.refused()?;
                 let wire = self.open(self.server_at(address)?, self.attending_here()).await?;
-                if let Some(apart) = &self.apart {
-                    apart.check(self, &wire).await?;
-                }
-                return Ok(wire);
+                return apart.check(self, &wire).await.map(|()| wire);
             }
             Way::One(Find::Sentinels(sentinels), _) => sentinels,
             Way::Cluster(_) => return Err(Fault::NoPrimary),
