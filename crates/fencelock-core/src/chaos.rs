@@ -82,6 +82,8 @@ struct Next {
 pub enum Trouble {
     /// It comes so late, and is answered.
     Delay(Duration),
+    /// It has its effect at once, and its reply comes so late.
+    DelayReply(Duration),
     /// It does not arrive: `Unreachable`.
     Fail,
     /// It has its effect, and its reply is lost: `Ambiguous`.
@@ -165,6 +167,7 @@ impl Chaos {
         let mut fate = Fate { there: way(), back: way(), lost, twice, fails: false };
         match certain {
             Some(Trouble::Delay(d)) => fate.there = d,
+            Some(Trouble::DelayReply(d)) => fate.back = d,
             Some(Trouble::Fail) => fate.fails = true,
             Some(Trouble::LoseReply) => fate.lost = true,
             Some(Trouble::Twice) => fate.twice = true,

@@ -1,6 +1,7 @@
 //! From a request to a majority, or to nothing.
 //!
-//! Whoever does not wait asks all nodes at once, and gives back what he got if it is no majority. Whoever waits, too, but on one of them
+//! Whoever does not wait asks all nodes at once, and gives back what he got if it is no majority. Where several come at once, and each of
+//! them gets some, the one goes on who has the lowest, so that one of them gets the lock. Whoever waits, too, but on one of them
 //! he queues: on the lowest that he can reach, which all clients number alike. Where others want the name as well he asks that one
 //! alone, and the others when it has granted; so those who wait have an order, and none of them holds what another needs.
 //!
@@ -9,45 +10,44 @@
 //!   back, since he is behind him in the queue, or holds the lock, and then he goes to queue where that one holds.
 //! * Two for whom different nodes are the lowest meet in the majority: both give back what is too little, and come again after 1 to
 //!   50 ms, each as chance has it.
-//! * Once in a while he looks whether his queue still answers and whether it is the holder's.
+//! * Once in a while he looks whether his queue still answers and whether it is the holder's. That it is not he believes at the second
+//!   look: while a lock is passed on it is free on some nodes, and the next one's on others.
 use super::{
     ballot::{Ballot, Verdict, Vote},
     entry::{Entry, Piece},
     gather::{Call, Gather},
     nodes::{Owed, Shared, silent},
+    place::Place,
     say,
 };
 use crate::{
     clock::Moment,
     error::{Error, ErrorKind, Result},
-    types::{Busy, Outcome, Request, Status, Token},
+    types::{Busy, Outcome, Request, Token},
 };
 use std::{sync::Arc, time::Duration};
-use tokio::time::{sleep, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
-/// Whoever would queue on a node gives it so long to say that he does.
-const FIRST_WORD: Duration = Duration::from_millis(50);
+/// The lowest has so long to say that somebody waits there before it is compared with the others. So long is between two looks that have
+/// to show the same.
+pub(super) const FIRST_WORD: Duration = Duration::from_millis(50);
 /// With the grant of the queue in hand the others are asked so often.
 const TRIES: u32 = 8;
+/// Those who have come at once are through with each other by then.
+const AT_ONCE: Duration = Duration::from_secs(1);
 /// A hold that ends so soon is waited for with the grant of the queue in hand.
 const SOON: Duration = Duration::from_millis(100);
-/// When a waiter looks around for the first time, and how often later.
-const LOOK: Duration = Duration::from_millis(250);
-const LOOK_LATER: Duration = Duration::from_millis(1_000);
-/// For so long no majority has answered before whoever has not waited yet is told so: many a silence is shorter.
-const OUTAGE: Duration = Duration::from_secs(1);
-
 pub(super) struct Attempt<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) request: &'a Request,
     pub(super) entry: Arc<Entry>,
-    busy: Vec<(usize, Busy)>,
-    failed: Vec<(usize, Error)>,
+    pub(super) busy: Vec<(usize, Busy)>,
+    pub(super) failed: Vec<(usize, Error)>,
     /// Who was in the way when it was asked before.
-    before: Vec<(usize, Busy)>,
-    began: Moment,
-    /// When a majority has last answered.
-    heard: Option<Moment>,
+    pub(super) before: Vec<(usize, Busy)>,
+    /// Those that had not answered when enough of the others had.
+    open: Vec<usize>,
+    pub(super) began: Moment,
 }
 /// How one question to the nodes ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,14 +58,8 @@ pub(super) enum End {
     Over,
     Stopped,
 }
-/// A place in the queue of a node.
-struct Place {
-    node: usize,
-    request: Request,
-    call: Call<Result<Outcome>>,
-}
 /// Where an attempt that waits stands.
-enum At {
+pub(super) enum At {
     /// It asks all nodes; a place in the queue counts as a no of everybody's, if it is `humble`.
     All {
         humble: bool,
@@ -77,44 +71,31 @@ enum At {
         since: Moment,
     },
     Place(Place),
-    /// It asks this one alone.
+    /// It asks this one alone, and queues there.
     Queue(usize),
 }
 /// How an attempt that waits goes on.
-enum Next {
+pub(super) enum Next {
     /// All are asked.
     Anew,
     At(At),
     Ends(Outcome),
 }
-/// What a look around says.
-enum Look {
-    Stay,
-    /// A majority is free: somebody's leftovers are in the way here.
-    Free,
-    /// The queue does not answer.
-    Silent,
-    /// No majority has ever answered: nobody is served here.
-    Alone,
-    /// Who holds the lock holds it there.
-    Move(usize),
-}
-
 impl<'a> Attempt<'a> {
     pub(super) fn new(shared: &'a Arc<Shared>, request: &'a Request) -> Self {
         let entry = shared.table.open(request, shared.nodes.len());
-        let (busy, failed, before) = (Vec::new(), Vec::new(), Vec::new());
-        Self { shared, request, entry, busy, failed, before, began: shared.now(), heard: None }
+        let (busy, failed, before, open) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        Self { shared, request, entry, busy, failed, before, open, began: shared.now() }
     }
     pub(super) fn limit(&self) -> Duration {
         Shared::patience(self.request.ttl())
     }
     /// So many no's, and there is no majority.
-    fn blocks(&self) -> usize {
+    pub(super) fn blocks(&self) -> usize {
         self.shared.nodes.len() - self.shared.need() + 1
     }
     /// Above all that the nodes' clocks show, so that all of them give the same (SAFETY T4).
-    fn floor(&self) -> Option<Token> {
+    pub(super) fn floor(&self) -> Option<Token> {
         let above = self.shared.proposal().and_then(|token| Token::new(token - 1));
         above.max(self.request.floor())
     }
@@ -124,21 +105,51 @@ impl<'a> Attempt<'a> {
         if self.request.wait() {
             return self.wait().await;
         }
-        match self.ask(None, None, self.reads()).await {
-            (End::Won, _) => match self.win().await {
-                Ok(Some(outcome)) => return Ok(outcome),
-                Ok(None) => {}
-                Err(error) => {
-                    self.shared.undo(&self.entry, None, false).await;
-                    return Err(error);
-                }
-            },
-            (End::Lost, _) => {}
-            (End::Over, _) => return Ok(Outcome::Displaced),
-            (End::Stopped, _) => return self.stopped().await,
+        let (mut hand, mut tries) = (None, 0);
+        loop {
+            let asked = self.shared.now();
+            match self.ask(hand, None, self.reads()).await.0 {
+                End::Won => match self.win().await {
+                    Ok(Some(outcome)) => return Ok(outcome),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.shared.undo(&self.entry, None, false).await;
+                        return Err(error);
+                    }
+                },
+                End::Lost => {}
+                End::Over => return Ok(Outcome::Displaced),
+                // Core says so itself.
+                End::Stopped => return Ok(Outcome::Busy(Busy::default())),
+            }
+            let long_ago = tries > 1 || asked.until(self.shared.now()) >= FIRST_WORD;
+            hand = self.split(long_ago).filter(|_| tries < TRIES);
+            if hand.is_none() {
+                break;
+            }
+            self.shared.undo(&self.entry, hand, false).await;
+            self.pause(tries).await;
+            tries += 1;
         }
         self.shared.undo(&self.entry, None, false).await;
         self.refusal()
+    }
+    /// Several have come at once, and each of them has too few: of them the one goes on who has this node. Whoever was there `long_ago` and
+    /// still is, is none of them, since they give back what they have: he holds the lock, on nodes that do not all answer.
+    fn split(&self, long_ago: bool) -> Option<usize> {
+        let holds = |busy: &[(usize, Busy)], hold| {
+            busy.iter().filter_map(|(_, busy)| busy.holder.as_ref()).any(|holder| Some(holder.hold.whole()) == hold)
+        };
+        let stays = |(_, busy): &(usize, Busy)| {
+            let hold = busy.holder.as_ref().map(|holder| holder.hold.whole());
+            hold.is_some() && holds(&self.before, hold)
+        };
+        let goes_on = self.request.claim().is_exclusive()
+            && !self.unreached()
+            && self.blocker().is_none()
+            && !(long_ago && self.busy.iter().any(stays))
+            && self.began.until(self.shared.now()) <= AT_ONCE.min(self.request.ttl() / 4);
+        Some(self.lowest()).filter(|node| goes_on && self.entry.has(*node))
     }
     async fn wait(&mut self) -> Result<Outcome> {
         let (mut misses, mut lacks) = (0, false);
@@ -148,23 +159,18 @@ impl<'a> Attempt<'a> {
             if self.request.is_stopped() {
                 return self.stopped().await;
             }
-            at = match at {
+            let next = match at {
                 At::All { humble } => {
                     // While it is not known that a majority answers a place would be one in which nobody is served.
                     let queue = (!lacks).then(|| self.lowest());
                     let (end, place) = self.ask(None, queue, humble).await;
-                    match end {
-                        End::Won => match self.win().await? {
-                            Some(outcome) => return Ok(outcome),
-                            None => self.start_over(&mut misses).await,
-                        },
-                        End::Over => return Ok(Outcome::Displaced),
-                        End::Stopped => return self.stopped().await,
-                        End::Lost => {
+                    match self.ended(end).await? {
+                        Some(next) => next,
+                        None => {
                             self.shared.contend(name);
                             // An outage is waited over by those who have waited before it (SAFETY E8). Whoever comes into one has
                             // nothing to wait for: he comes again, until it is one.
-                            lacks = self.unreached() && self.heard.is_none();
+                            lacks = self.unreached() && self.heard().is_none();
                             let hand = queue.filter(|queue| self.entry.has(*queue) && !lacks);
                             // A place is not given up with what the others gave.
                             let keep = hand.or(queue.filter(|_| place.is_some() && !lacks));
@@ -173,47 +179,55 @@ impl<'a> Attempt<'a> {
                                 return Err(error);
                             }
                             match (place, hand) {
-                                (Some(place), _) if !lacks => At::Place(place),
-                                _ if lacks && self.silent_for() >= OUTAGE => return self.refusal(),
-                                (_, Some(queue)) => self.in_hand(queue, 0, self.shared.now()).await,
+                                (Some(place), _) if !lacks => Next::At(At::Place(place)),
+                                _ if self.is_outage() => return self.refusal(),
+                                (_, Some(queue)) => Next::At(self.in_hand(queue, 0, self.shared.now()).await),
                                 _ => match self.in_the_way() {
-                                    Some(node) if !self.unreached() => At::Queue(node),
-                                    _ => self.start_over(&mut misses).await,
+                                    Some(node) if !self.unreached() => Next::At(At::Queue(node)),
+                                    _ => Next::Anew,
                                 },
                             }
                         }
                     }
                 }
-                At::Queue(node) => match self.queue(node).await? {
-                    Next::At(at) => at,
-                    Next::Ends(outcome) => return Ok(outcome),
-                    Next::Anew => At::All { humble: true },
+                At::Queue(node) => match self.queue(node) {
+                    Some(place) => Next::At(At::Place(place)),
+                    None => Next::Ends(Outcome::Displaced),
                 },
-                At::Place(place) => {
-                    self.shared.contend(name);
-                    match self.stand(place).await? {
-                        Next::At(at) => at,
-                        Next::Ends(outcome) => return Ok(outcome),
-                        Next::Anew => self.start_over(&mut misses).await,
+                At::Place(place) => self.stand(place).await?,
+                At::Hand { node, tries, since } => {
+                    let end = self.ask(Some(node), None, true).await.0;
+                    match self.ended(end).await? {
+                        Some(next) => next,
+                        None => {
+                            let keep = Some(node).filter(|_| !self.is_outage());
+                            self.shared.undo(&self.entry, keep, false).await;
+                            if let Some(error) = self.definite() {
+                                return Err(error);
+                            }
+                            if keep.is_none() {
+                                return self.refusal();
+                            }
+                            Next::At(self.in_hand(node, tries, since).await)
+                        }
                     }
                 }
-                At::Hand { node, tries, since } => match self.ask(Some(node), None, true).await.0 {
-                    End::Won => match self.win().await? {
-                        Some(outcome) => return Ok(outcome),
-                        None => self.start_over(&mut misses).await,
-                    },
-                    End::Over => return Ok(Outcome::Displaced),
-                    End::Stopped => return self.stopped().await,
-                    End::Lost => {
-                        self.shared.undo(&self.entry, Some(node), false).await;
-                        if let Some(error) = self.definite() {
-                            return Err(error);
-                        }
-                        self.in_hand(node, tries, since).await
-                    }
-                },
+            };
+            at = match next {
+                Next::At(at) => at,
+                Next::Ends(outcome) => return Ok(outcome),
+                Next::Anew => self.start_over(&mut misses).await,
             };
         }
+    }
+    /// What a question that is not lost leads to.
+    async fn ended(&mut self, end: End) -> Result<Option<Next>> {
+        Ok(Some(match end {
+            End::Won => self.win().await?.map_or(Next::Anew, Next::Ends),
+            End::Over => Next::Ends(Outcome::Displaced),
+            End::Stopped => Next::Ends(self.stopped().await?),
+            End::Lost => return Ok(None),
+        }))
     }
     /// The others were not to be had: again soon, or to the queue of whoever has them.
     async fn in_hand(&mut self, node: usize, tries: u32, since: Moment) -> At {
@@ -264,7 +278,6 @@ impl<'a> Attempt<'a> {
             self.before = std::mem::take(&mut self.busy);
         }
         self.failed.clear();
-        let mut heard = usize::from(hand.is_some());
         let nodes = self.shared.nodes.len();
         let Some(n) = self.entry.next() else { return (End::Over, None) };
         let reads = humble && self.reads();
@@ -284,12 +297,16 @@ impl<'a> Attempt<'a> {
         }
         let part = |node: usize| asked.iter().find(|(of, _)| *of == node).map(|(_, request)| request);
         let queued = || queue.and_then(part).is_some_and(Request::is_queued);
-        let (mut late, mut in_queue) = (std::pin::pin!(sleep(self.limit())), false);
-        let (began, mut settled) = (self.shared.now(), false);
+        let (until, mut in_queue) = (tokio::time::Instant::now() + self.limit(), false);
+        let mut late = std::pin::pin!(sleep_until(until));
+        let (began, mut settled, mut heeds) = (self.shared.now(), None, false);
+        let tries = !self.request.wait() && hand.is_none();
+        let known = self.shared.is_contended(self.request.name());
         let end = loop {
             if !in_queue && queued() {
                 in_queue = true;
                 if let (Some(node), Some(busy)) = (queue, queue.and_then(part).and_then(Request::last_report)) {
+                    self.shared.answers(node);
                     ballot.cast(node, if humble { Vote::Veto } else { Vote::No });
                     self.busy.push((node, busy));
                 }
@@ -297,30 +314,37 @@ impl<'a> Attempt<'a> {
             // A reader who heeds a writer is refused by one, and what the others are about to give him goes with the answer.
             let end = match ballot.verdict() {
                 Verdict::Won => Some(End::Won),
+                // Of those who come at once it matters who has the lowest.
+                Verdict::Lost if tries && self.blocker().is_none() && self.shared.awaits(&gather, self.lowest()) => {
+                    Some(End::Lost)
+                }
                 Verdict::Lost if !reads => break End::Lost,
                 Verdict::Lost => Some(End::Lost),
                 Verdict::Open => None,
             };
-            match end {
-                Some(end) if !self.shared.worth(&gather, queue.filter(|_| in_queue)) => break end,
-                Some(_) if !settled => {
-                    settled = true;
-                    let took = began.until(self.shared.now());
-                    late.as_mut().reset(tokio::time::Instant::now() + Shared::moment(took));
+            if let Some(end) = end {
+                // Those who wait may be where nobody has spoken yet: they are passed only if that one is silent.
+                let silent = |node: &usize| self.shared.is_suspect(*node) || !gather.asks(*node);
+                heeds = end == End::Won && !in_queue && (reads || known) && veto.is_some_and(|node| !silent(&node));
+                if !heeds && !self.shared.worth(&gather, queue.filter(|_| in_queue)) {
+                    break end;
                 }
-                _ => {}
+                let (since, took) =
+                    *settled.get_or_insert_with(|| (tokio::time::Instant::now(), began.until(self.shared.now())));
+                let moment = Shared::moment(took);
+                late.as_mut().reset(since + if heeds { moment.max(FIRST_WORD) } else { moment });
+            } else if settled.take().is_some() {
+                // The place that was a no has become a grant, or nothing.
+                heeds = false;
+                late.as_mut().reset(until);
             }
             tokio::select! {
                 biased;
-                () = self.request.stopped() => {
-                    self.heard_by(heard + usize::from(in_queue));
-                    return (End::Stopped, None);
-                }
+                () = self.request.stopped() => return (End::Stopped, None),
                 answers = gather.some(|| !in_queue && queued()) => for (node, answer) in answers {
                     if let Some(request) = part(node) {
                         self.shared.in_time(node, true);
                         let failed = answer.is_err();
-                        heard += usize::from(!failed);
                         let yes = self.hear(node, request, answer);
                         let turn = || self.busy.last().is_some_and(|(of, busy)| *of == node && say::is_of_a_writer(busy));
                         ballot.cast(
@@ -340,7 +364,10 @@ impl<'a> Attempt<'a> {
                             continue;
                         }
                         self.shared.in_time(*node, false);
-                        if !settled {
+                        if heeds && veto == Some(*node) {
+                            self.shared.suspect(*node);
+                        }
+                        if settled.is_none() {
                             self.shared.suspect(*node);
                             self.failed.push((*node, silent("lock")));
                             ballot.cast(*node, Vote::Silent);
@@ -351,12 +378,14 @@ impl<'a> Attempt<'a> {
                 }
             }
         };
-        self.heard_by(heard + usize::from(in_queue));
         let mut place = None;
+        self.open.clear();
         for (node, call) in gather.rest() {
             let Some(request) = part(node).cloned() else { continue };
+            self.open.push(node);
             match end {
-                End::Lost if in_queue && queue == Some(node) => place = Some(Place { node, request, call }),
+                // Also one that has not been told yet: elsewhere he would be in another queue than those before and behind him.
+                End::Lost if queue == Some(node) => place = Some(Place { node, request, call }),
                 End::Won if in_queue && queue == Some(node) => self.leave(node, &request),
                 End::Won => self.adopt_late(node, request, call),
                 _ => self.leave(node, &request),
@@ -364,18 +393,8 @@ impl<'a> Attempt<'a> {
         }
         (end, place)
     }
-    /// So many have answered to a question.
-    fn heard_by(&mut self, nodes: usize) {
-        if nodes >= self.shared.need() {
-            self.heard = Some(self.shared.now());
-        }
-    }
-    /// For so long no majority has answered.
-    fn silent_for(&self) -> Duration {
-        self.heard.unwrap_or(self.began).until(self.shared.now())
-    }
     /// An answer; true: it has granted.
-    fn hear(&mut self, node: usize, request: &Request, answer: Result<Outcome>) -> bool {
+    pub(super) fn hear(&mut self, node: usize, request: &Request, answer: Result<Outcome>) -> bool {
         match answer {
             Ok(Outcome::Granted(grant)) => {
                 self.shared.answers(node);
@@ -391,13 +410,15 @@ impl<'a> Attempt<'a> {
                 self.busy.push((node, busy.in_whole()));
                 return false;
             }
-            Ok(Outcome::Busy(_) | Outcome::Displaced) => {}
+            Ok(Outcome::Busy(_) | Outcome::Displaced) => self.shared.answers(node),
             Err(error) => {
                 if error.is_temporary()
                     || matches!(error.kind(), ErrorKind::InvalidConfig | ErrorKind::PermissionDenied)
                 {
                     self.shared.suspect(node);
                 }
+                // It may have been silent before.
+                self.failed.retain(|(of, _)| *of != node);
                 self.failed.push((node, error));
             }
         }
@@ -427,6 +448,8 @@ impl<'a> Attempt<'a> {
                     owed.paid();
                 }
                 Ok(_) => {}
+                // In its queue there is no answer.
+                Err(_) if request.is_queued() => shared.answers(node),
                 Err(_) => shared.suspect(node),
             }
             entry.closed(node, request.hold());
@@ -437,111 +460,9 @@ impl<'a> Attempt<'a> {
         self.shared.owe(node, request.clone());
     }
 
-    /// Asks one node alone, and queues there.
-    async fn queue(&mut self, node: usize) -> Result<Next> {
-        let Some(n) = self.entry.next() else { return Ok(Next::Ends(Outcome::Displaced)) };
-        let Some(request) = self.entry.ask(node, n, true, self.floor()) else {
-            return Ok(Next::Ends(Outcome::Displaced));
-        };
-        let (engine, part) = (self.shared.nodes[node].engine.clone(), request.clone());
-        let mut call: Call<Result<Outcome>> = Box::pin(async move { engine.acquire(&part).await });
-        tokio::select! {
-            biased;
-            () = self.request.stopped() => return Ok(Next::Ends(self.stopped().await?)),
-            answer = &mut call => return Ok(self.entered(node, &request, answer)),
-            () = sleep(FIRST_WORD) => {}
-        }
-        if request.is_queued() {
-            return Ok(Next::At(At::Place(Place { node, request, call })));
-        }
-        self.shared.suspect(node);
-        self.leave(node, &request);
-        Ok(Next::Anew)
-    }
-    fn entered(&mut self, node: usize, request: &Request, answer: Result<Outcome>) -> Next {
-        if self.hear(node, request, answer) {
-            return Next::At(At::Hand { node, tries: 0, since: self.shared.now() });
-        }
-        Next::Anew
-    }
-    /// Waits in a queue.
-    async fn stand(&mut self, mut place: Place) -> Result<Next> {
-        let mut look = LOOK;
-        loop {
-            tokio::select! {
-                biased;
-                () = self.request.stopped() => return Ok(Next::Ends(self.stopped().await?)),
-                answer = &mut place.call => return Ok(self.entered(place.node, &place.request, answer)),
-                () = sleep(look.mul_f64(0.9 + 0.2 * fastrand::f64())) => {}
-            }
-            look = LOOK_LATER;
-            let seen = tokio::select! {
-                biased;
-                () = self.request.stopped() => return Ok(Next::Ends(self.stopped().await?)),
-                answer = &mut place.call => return Ok(self.entered(place.node, &place.request, answer)),
-                seen = self.look(place.node) => seen,
-            };
-            let next = match seen {
-                Look::Stay => continue,
-                Look::Free => At::All { humble: false },
-                // He comes again, until it is an outage.
-                Look::Alone if self.silent_for() < OUTAGE => {
-                    look = LOOK;
-                    continue;
-                }
-                Look::Alone => {
-                    self.leave(place.node, &place.request);
-                    return Ok(Next::Ends(self.refusal()?));
-                }
-                Look::Silent => {
-                    self.shared.suspect(place.node);
-                    At::All { humble: true }
-                }
-                Look::Move(node) => At::Queue(node),
-            };
-            self.leave(place.node, &place.request);
-            return Ok(Next::At(next));
-        }
-    }
-    /// Looks whether this is still where to wait.
-    async fn look(&mut self, here: usize) -> Look {
-        let (mut gather, name) = (Gather::default(), self.request.name());
-        for (node, of) in self.shared.nodes.iter().enumerate() {
-            let (engine, name, limit) = (of.engine.clone(), name.clone(), self.limit());
-            gather.ask(node, async move { timeout(limit, engine.inspect(&name)).await });
-        }
-        let mut seen: Vec<(usize, Status)> = Vec::new();
-        self.failed.clear();
-        for (node, answer) in gather.all().await {
-            match answer.unwrap_or_else(|_| Err(silent("lock"))) {
-                Ok(status) => seen.push((node, status)),
-                Err(error) => self.failed.push((node, error)),
-            }
-        }
-        self.heard_by(seen.len());
-        let held: Vec<_> = seen.iter().flat_map(|(node, at)| at.holders.iter().map(|holder| (*node, holder))).collect();
-        let free = seen.iter().filter(|(node, at)| *node != here && !at.is_held()).count();
-        if !seen.iter().any(|(node, _)| *node == here) {
-            Look::Silent
-        } else if self.heard.is_none() {
-            Look::Alone
-        } else if free >= self.shared.need() {
-            Look::Free
-        } else {
-            match say::strongest(held) {
-                Some((nodes, _)) if nodes.len() >= self.blocks() && !nodes.contains(&here) => Look::Move(nodes[0]),
-                _ => Look::Stay,
-            }
-        }
-    }
-
     /// The lowest that is not known to be silent.
-    fn lowest(&self) -> usize {
+    pub(super) fn lowest(&self) -> usize {
         (0..self.shared.nodes.len()).find(|node| !self.shared.is_suspect(*node)).unwrap_or(0)
-    }
-    /// So few have answered that there can be no majority, whoever holds what.
-    fn unreached(&self) -> bool {
-        self.failed.len() >= self.blocks()
     }
     /// Who keeps us from a majority by himself: the lowest of his nodes, and how long his lease runs.
     fn blocker(&self) -> Option<(usize, Duration)> {
@@ -549,50 +470,11 @@ impl<'a> Attempt<'a> {
         let (nodes, holder) = say::strongest(held.collect())?;
         (nodes.len() >= self.blocks()).then(|| (nodes[0], holder.left))
     }
-    /// Where to wait: for him, or else for whoever has the lowest.
+    /// Where to wait: for him, or else for whoever has the lowest; there, too, where nobody has said who it is.
     fn in_the_way(&self) -> Option<usize> {
         let lowest = || self.busy.iter().map(|(node, _)| *node).min();
-        self.blocker().map(|(node, _)| node).or_else(lowest)
-    }
-    /// What no repetition changes.
-    fn definite(&mut self) -> Option<Error> {
-        let definite = |(_, error): &(usize, Error)| !error.is_temporary();
-        if self.failed.iter().filter(|failed| definite(failed)).count() < self.blocks() {
-            return None;
-        }
-        let first = self.failed.iter().position(definite)?;
-        Some(self.failed.swap_remove(first).1)
-    }
-    /// Who has waited long enough is told for whom, also where that was too short for an answer: a look changes nothing, and may be had after a
-    /// stop. That nobody knows is told only where no majority answers.
-    pub(super) async fn stopped(&self) -> Result<Outcome> {
-        if let Some(busy) = self.request.last_report() {
-            return Ok(Outcome::Busy(busy));
-        }
-        if self.heard.is_some() && self.silent_for() < OUTAGE {
-            let last = if self.busy.is_empty() { &self.before } else { &self.busy };
-            return Ok(Outcome::Busy(say::busy(self.shared, last)));
-        }
-        let (seen, failed) = super::look::at(self.shared, self.request.name()).await;
-        if seen.len() < self.shared.need() {
-            return Err(say::unreachable("lock", self.shared, &failed).with("name", self.request.name()));
-        }
-        let busy = |(node, at): (usize, Status)| (node, Busy::new(at.holders.into_iter().next(), None).in_whole());
-        let busy: Vec<_> = seen.into_iter().map(busy).collect();
-        Ok(Outcome::Busy(say::busy(self.shared, &busy)))
-    }
-    /// Why there is no majority.
-    fn refusal(&mut self) -> Result<Outcome> {
-        if let Some(error) = self.definite() {
-            return Err(error);
-        }
-        if !self.unreached() {
-            return Ok(Outcome::Busy(say::busy(self.shared, &self.busy)));
-        }
-        let mut error = say::unreachable("lock", self.shared, &self.failed).with("name", self.request.name());
-        for (node, busy) in &self.busy {
-            error = error.with("node", format!("{}: {busy}", self.shared.label(*node)));
-        }
-        Err(error)
+        let open = self.open.iter().copied().find(|node| !self.shared.is_suspect(*node));
+        let known = self.blocker().map(|(node, _)| node).or_else(lowest)?;
+        Some(open.map_or(known, |open| open.min(known)))
     }
 }

@@ -59,7 +59,7 @@ pub(super) async fn release(shared: &Arc<Shared>, grant: &Grant) -> Result<Relea
                 }
             },
             () = &mut late => {
-                (0..shared.nodes.len()).filter(|node| gather.asks(*node)).for_each(|node| shared.in_time(node, false));
+                shared.too_late(&gather);
                 break;
             }
         }
@@ -152,7 +152,7 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, grant: &Grant, next: &Reques
 
 /// Breaks the hold that is shown with this token, on every node that has a part of it.
 pub(super) async fn force_release(shared: &Arc<Shared>, name: &Name, token: Token) -> Result<Released> {
-    let (seen, mut failed) = super::look::at(shared, name).await;
+    let (seen, mut failed) = super::look::at(shared, name, Shared::patience(super::default_ttl(shared))).await;
     if seen.len() < shared.need() {
         return Err(say::unreachable("release", shared, &failed).with("name", name));
     }

@@ -14,12 +14,18 @@ use tokio::time::{sleep, timeout};
 
 /// When a majority has answered, who looks waits so long for the others: without them it may be open who holds.
 const OTHERS: Duration = Duration::from_millis(100);
+/// The longest pause before it is looked whether a token has been written.
+const UNWRITTEN: Duration = Duration::from_millis(32);
 /// So many locks are looked at together.
 const AT_ONCE: usize = 16;
 
 /// What each node says of a lock, and why some say nothing.
-pub(super) async fn at(shared: &Arc<Shared>, name: &Name) -> (Vec<(usize, Status)>, Vec<(usize, Error)>) {
-    let (mut gather, limit) = (Gather::default(), Shared::patience(default_ttl(shared)));
+pub(super) async fn at(
+    shared: &Arc<Shared>,
+    name: &Name,
+    limit: Duration,
+) -> (Vec<(usize, Status)>, Vec<(usize, Error)>) {
+    let mut gather = Gather::default();
     for (node, of) in shared.nodes.iter().enumerate() {
         let (engine, name) = (of.engine.clone(), name.clone());
         gather.ask(node, async move { engine.inspect(&name).await });
@@ -46,13 +52,21 @@ pub(super) async fn at(shared: &Arc<Shared>, name: &Name) -> (Vec<(usize, Status
     failed.extend(gather.rest().into_iter().map(|(node, _)| (node, silent("status"))));
     (seen, failed)
 }
-/// One lock, as a majority has it.
+/// One lock, as a majority has it. Somebody who is about to have it has different tokens, until one is written: it is looked again, a few
+/// times, so that nobody is told of one that will not be his.
 pub(super) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Status> {
-    let (seen, failed) = at(shared, name).await;
-    if seen.len() < shared.need() {
-        return Err(say::unreachable("status", shared, &failed).with("name", name));
+    let mut nap = Duration::from_millis(1);
+    loop {
+        let (seen, failed) = at(shared, name, Shared::patience(default_ttl(shared))).await;
+        if seen.len() < shared.need() {
+            return Err(say::unreachable("status", shared, &failed).with("name", name));
+        }
+        if nap > UNWRITTEN || say::is_written(shared, &seen) {
+            return Ok(say::status(name, shared, &seen));
+        }
+        sleep(nap).await;
+        nap *= 2;
     }
-    Ok(say::status(name, shared, &seen))
 }
 
 /// The pages of so many nodes that every majority has one of them, one node after the other; of each name what a majority says. The

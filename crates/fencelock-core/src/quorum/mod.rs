@@ -1,6 +1,7 @@
 //! Several stores as one: a lock is held while a majority of them says so. Redlock is this over Redis.
 //!
-//! * [`attempt`] asks and queues; its head says why that neither stops nor starves. `token` settles the token.
+//! * [`attempt`] asks and queues; its head says why that neither stops nor starves. `place` is where it stands, `token` settles the
+//!   token, `told` what is told without it.
 //! * [`ballot`] decides, and nothing else: `model`, of the tests, runs through every order of answers with it.
 //! * [`entry`] is what this client has on each node, [`nodes`] what is known of the nodes and owed to them.
 //! * [`renewal`], [`ending`], [`watch`], [`look`]: the other calls of the door. [`gather`] polls several calls in place.
@@ -13,9 +14,11 @@ mod look;
 #[cfg(test)]
 mod model;
 mod nodes;
+mod place;
 mod renewal;
 mod say;
 mod token;
+mod told;
 mod watch;
 
 use crate::{
@@ -45,7 +48,8 @@ const CLOSE: Duration = Duration::from_millis(600);
 /// be out of reach: of five nodes two, of three one. (Two nodes need both, and an even number needs as many as the next odd one.)
 ///
 /// * A grant takes one round trip: all nodes are asked at once, and the answer of a majority is waited for. Each has max(50 ms,
-///   5 % of the ttl). What it has on the others is renewed and released with it, or undone.
+///   5 % of the ttl); a reader, and whoever knows that others want the lock, waits up to 50 ms for the one on which they queue. What
+///   it has on the others is renewed and released with it, or undone.
 /// * Its validity is that of the weakest node of the best majority.
 /// * The token is one that a majority of the nodes has stored beside the hold. It rises while the nodes keep what they have
 ///   acknowledged: see [`Fencing::BestEffort`].

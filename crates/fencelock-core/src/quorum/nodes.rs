@@ -1,6 +1,6 @@
 //! The nodes, what is known of each, and what is still owed to them: undoing what nobody has.
 use super::{
-    ballot::majority,
+    ballot::{majority, nth_largest},
     entry::{Entry, Piece, Table},
     gather::Gather,
 };
@@ -52,6 +52,8 @@ pub(super) struct Node {
     /// Its wall clock less ours, in µs; `i64::MIN`: nothing is known.
     offset: AtomicI64,
     suspect: AtomicU64,
+    /// When it has last answered; 0: never.
+    answered: AtomicU64,
     /// It came after the majority, and later than was waited for: until it is in time again nobody waits for it.
     slow: AtomicBool,
     debts: Mutex<Vec<Debt>>,
@@ -72,6 +74,7 @@ impl Shared {
             engine,
             offset: AtomicI64::new(i64::MIN),
             suspect: AtomicU64::new(0),
+            answered: AtomicU64::new(0),
             slow: AtomicBool::new(false),
             debts: Mutex::default(),
             owed: Notify::new(),
@@ -138,6 +141,12 @@ impl Shared {
     }
     pub(super) fn answers(&self, node: usize) {
         self.nodes[node].suspect.store(0, Relaxed);
+        self.nodes[node].answered.store(self.now().as_nanos().max(1), Relaxed);
+    }
+    /// Since when a majority has answered: each of it then, or later.
+    pub(super) fn heard(&self) -> Option<Moment> {
+        let answered = self.nodes.iter().map(|node| node.answered.load(Relaxed));
+        nth_largest(answered, self.need()).filter(|at| *at > 0).map(Moment::from_nanos)
     }
     /// In time, or not.
     pub(super) fn in_time(&self, node: usize, in_time: bool) {
@@ -146,8 +155,15 @@ impl Shared {
     /// Whether one of these is still to be waited for when a majority has answered: what comes a moment later costs less here than
     /// from behind.
     pub(super) fn worth<T>(&self, gather: &Gather<T>, but: Option<usize>) -> bool {
-        let waits = |node| Some(node) != but && gather.asks(node) && !self.nodes[node].slow.load(Relaxed);
-        (0..self.nodes.len()).any(waits)
+        (0..self.nodes.len()).any(|node| Some(node) != but && self.awaits(gather, node))
+    }
+    /// Whether this one has not answered, and is one that does in time.
+    pub(super) fn awaits<T>(&self, gather: &Gather<T>, node: usize) -> bool {
+        gather.asks(node) && !self.nodes[node].slow.load(Relaxed)
+    }
+    /// Those who have not answered are not waited for any more.
+    pub(super) fn too_late<T>(&self, gather: &Gather<T>) {
+        (0..self.nodes.len()).filter(|node| gather.asks(*node)).for_each(|node| self.in_time(node, false));
     }
     /// So long after a majority has answered, at the most, if the majority took that long.
     pub(super) fn moment(majority: Duration) -> Duration {
@@ -253,6 +269,9 @@ impl Shared {
         while !gather.is_empty() {
             for (at, done) in gather.some(|| false).await {
                 well &= done;
+                if done {
+                    self.answers(node);
+                }
                 of.paid(&batch[at], done, sent_at, self.now());
             }
         }

@@ -78,6 +78,15 @@ pub(super) fn status(name: &Name, shared: &Shared, seen: &[(usize, Status)]) -> 
         waiters,
     }
 }
+/// Whether whoever is on a majority has one token there. Those of readers are not made one.
+pub(super) fn is_written(shared: &Shared, seen: &[(usize, Status)]) -> bool {
+    let all = || seen.iter().flat_map(|(_, at)| &at.holders);
+    all().filter(|holder| holder.claim.is_exclusive()).all(|holder| {
+        let same = || all().filter(|other| other.hold.whole() == holder.hold.whole());
+        let alike = |token| same().filter(|other| other.token == token).count();
+        same().count() < shared.need() || same().any(|other| alike(other.token) >= shared.need())
+    })
+}
 fn last_token(seen: &[(usize, Status)], need: usize) -> Option<Token> {
     let tokens: Vec<Option<Token>> = seen.iter().map(|(_, at)| at.last_token).collect();
     nth_largest(tokens, need).flatten()

@@ -106,8 +106,7 @@ impl Attempt<'_> {
                     }
                 },
                 () = &mut late => {
-                    let nodes = 0..self.shared.nodes.len();
-                    nodes.filter(|node| gather.asks(*node)).for_each(|node| self.shared.in_time(node, false));
+                    self.shared.too_late(&gather);
                     break;
                 }
             }
