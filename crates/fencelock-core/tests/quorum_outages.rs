@@ -62,11 +62,7 @@ async fn a_long_silence_of_a_majority_is_told_to_who_has_come_into_it() {
 async fn a_long_silence_is_told_to_who_has_come_into_it_and_stands_in_a_queue() {
     let nodes = Nodes::new(5);
     let (early, late) = (nodes.hand(), nodes.hand());
-    let others: Vec<_> = (0..3).map(|node| nodes.alone(node)).collect();
-    let mut held = Vec::new();
-    for other in &others {
-        held.push(other.mutex("x").lock().await.unwrap());
-    }
+    let held = nodes.held_by_others(0..3).await;
     // One stands in a queue while all is well: whoever has waited waits over an outage.
     let mut first = Box::pin(early.client.mutex("x").lock());
     assert!(tokio::time::timeout(600 * MS, &mut first).await.is_err());
@@ -89,11 +85,7 @@ async fn a_long_silence_is_told_to_who_has_come_into_it_and_stands_in_a_queue() 
 async fn a_long_silence_is_told_to_who_has_come_into_it_and_has_one_in_hand() {
     let nodes = Nodes::new(5);
     let hand = nodes.hand();
-    let others: Vec<_> = (0..3).map(|node| nodes.alone(node)).collect();
-    let mut held = Vec::new();
-    for other in &others {
-        held.push(other.mutex("x").lock().await.unwrap());
-    }
+    let held = nodes.held_by_others(0..3).await;
     // It is known that others want it.
     hand.client.mutex("x").try_lock_for(100 * MS).await.unwrap().unwrap_err();
     drop(held);
@@ -111,11 +103,7 @@ async fn a_long_silence_is_told_to_who_has_come_into_it_and_has_one_in_hand() {
 async fn an_outage_that_begins_when_one_has_just_queued_is_waited_over() {
     let nodes = Nodes::new(5);
     let hand = nodes.hand();
-    let others: Vec<_> = (0..3).map(|node| nodes.alone(node)).collect();
-    let mut held = Vec::new();
-    for other in &others {
-        held.push(other.mutex("x").lock().await.unwrap());
-    }
+    let held = nodes.held_by_others(0..3).await;
     // He has a place before the others have answered.
     hand.ways[1..].iter().for_each(|way| way.next(Operation::Acquire, u32::MAX, Trouble::Delay(10 * MS)));
     let mut wait = Box::pin(hand.client.mutex("x").lock());
@@ -132,11 +120,7 @@ async fn an_outage_that_begins_when_one_has_just_queued_is_waited_over() {
 async fn whoever_is_stopped_hears_what_a_majority_has_said() {
     let nodes = Nodes::new(5);
     let hand = nodes.hand();
-    let others: Vec<_> = (1..4).map(|node| nodes.alone(node)).collect();
-    let mut held = Vec::new();
-    for other in &others {
-        held.push(other.mutex("x").note("another").lock().await.unwrap());
-    }
+    let held = nodes.held_by_others(1..4).await;
     hand.ways.iter().for_each(|way| way.next(Operation::Acquire, u32::MAX, Trouble::Delay(100 * MS)));
     // Once they have answered; he has a place in no queue.
     let busy = hand.client.mutex("x").try_lock_for(150 * MS).await.unwrap().unwrap_err();

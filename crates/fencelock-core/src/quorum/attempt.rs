@@ -37,6 +37,7 @@ const TRIES: u32 = 8;
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// A hold that ends so soon is waited for with the grant of the queue in hand.
 const SOON: Duration = Duration::from_millis(100);
+
 pub(super) struct Attempt<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) request: &'a Request,
@@ -81,6 +82,7 @@ pub(super) enum Next {
     At(At),
     Ends(Outcome),
 }
+
 impl<'a> Attempt<'a> {
     pub(super) fn new(shared: &'a Arc<Shared>, request: &'a Request) -> Self {
         let entry = shared.table.open(request, shared.nodes.len());

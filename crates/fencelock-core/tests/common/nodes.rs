@@ -42,6 +42,14 @@ impl Nodes {
     pub(crate) fn alone(&self, node: usize) -> Client {
         here(Arc::new(MemoryEngine::on(self.servers[node].clone()).default_ttl(LONG)), &self.clock)
     }
+    /// Each of these nodes is held by somebody else, who has no other.
+    pub(crate) async fn held_by_others(&self, nodes: std::ops::Range<usize>) -> Vec<(Guard, Client)> {
+        let mut held = Vec::new();
+        for other in nodes.map(|node| self.alone(node)) {
+            held.push((other.mutex("x").note("another").lock().await.unwrap(), other));
+        }
+        held
+    }
     pub(crate) fn census(&self) -> Vec<(usize, usize)> {
         self.servers.iter().map(|server| server.census()).collect()
     }
