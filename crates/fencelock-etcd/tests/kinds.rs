@@ -24,9 +24,8 @@ async fn waiters(client: &Client, name: &str, n: usize) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_of_shared_locks_are_counted() {
     let etcd = Etcd::start();
-    let (a, b) = (client(&etcd, 30 * SEC).await, client(&etcd, 30 * SEC).await);
+    let [a, b] = counted(&etcd).await;
     for client in [&a, &b] {
-        client.rw_lock("rw").read().await.unwrap().release().await.unwrap();
         client.semaphore("s", 3).acquire(1).await.unwrap().release().await.unwrap();
     }
     let txns = |n: f64| assert_eq!((calls(&etcd, "Txn"), calls(&etcd, "Range")), (n, 0.0));
@@ -44,6 +43,8 @@ async fn calls_of_shared_locks_are_counted() {
     txns(n + 9.0);
     let three = tokio::spawn(b.semaphore("s", 3).acquire(2));
     waiters(&a, "s", 1).await;
+    // Those of two holds, its own key, whoever goes, and the size.
+    watched(&etcd, 5.0).await;
     let n = calls(&etcd, "Txn");
     one.release().await.unwrap();
     let three = within("its turn", three).await.unwrap().unwrap();

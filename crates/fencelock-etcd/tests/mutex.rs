@@ -107,9 +107,7 @@ async fn a_counter_that_is_not_atomic_counts_them_all() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_counted() {
     let etcd = Etcd::start();
-    let (a, b) = (client(&etcd, 30 * SEC).await, client(&etcd, 30 * SEC).await);
-    a.mutex("m").lock().await.unwrap().release().await.unwrap();
-    b.mutex("m").lock().await.unwrap().release().await.unwrap();
+    let [a, b] = counted(&etcd).await;
     let (txns, ranges) = (calls(&etcd, "Txn"), calls(&etcd, "Range"));
     for _ in 0..50 {
         a.mutex("m").lock().await.unwrap().release().await.unwrap();
@@ -118,6 +116,8 @@ async fn calls_are_counted() {
     let guard = a.mutex("m").lock().await.unwrap();
     let wait = tokio::spawn(b.mutex("m").lock());
     eventually("it waits", || async { a.inspect("m").await.unwrap().waiters.len() == 1 }).await;
+    // It hears of its own key and of the one before it; the hold, so old, of its own.
+    watched(&etcd, 3.0).await;
     let txns = calls(&etcd, "Txn");
     guard.release().await.unwrap();
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();

@@ -12,10 +12,7 @@ use std::{fs, time::Duration};
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_of_them_are_one_call() {
     let etcd = Etcd::start();
-    let (a, b) = (client(&etcd, 30 * SEC).await, client(&etcd, 30 * SEC).await);
-    for client in [&a, &b] {
-        client.mutex("first").lock().await.unwrap().release().await.unwrap();
-    }
+    let [a, b] = counted(&etcd).await;
     let members = || -> [Member; 4] {
         [a.mutex("m/1").into(), a.mutex("m/2").into(), a.rw_lock("rw/1").reading(), a.rw_lock("rw/2").writing()]
     };

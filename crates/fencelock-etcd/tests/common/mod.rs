@@ -1,7 +1,10 @@
 //! What the tests of this crate share.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
-use fencelock_conformance::proxy::{Proxy, bytes};
+use fencelock_conformance::{
+    eventually,
+    proxy::{Proxy, bytes},
+};
 use fencelock_core::Client;
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::Etcd;
@@ -20,6 +23,24 @@ pub fn built(engine: EtcdEngine) -> Client {
 /// How many calls of this method the server has got.
 pub fn calls(etcd: &Etcd, method: &str) -> f64 {
     etcd.metric(0, &format!("grpc_server_msg_received_total{{grpc_method=\"{method}\""))
+}
+/// Two clients whose calls can be counted: each has a lease, and signs of life come minutes later.
+pub async fn counted(etcd: &Etcd) -> [Client; 2] {
+    let clients = [client(etcd, 600 * SEC).await, client(etcd, 600 * SEC).await];
+    for client in &clients {
+        client.mutex("first").lock().await.unwrap().release().await.unwrap();
+    }
+    eventually("it is quiet", || async {
+        let before = calls(etcd, "Txn");
+        tokio::time::sleep(SEC / 2).await;
+        calls(etcd, "Txn") - before < 0.5
+    })
+    .await;
+    clients
+}
+/// So many keys are watched. What happens before a waiter's watches are there costs it one look more.
+pub async fn watched(etcd: &Etcd, keys: f64) {
+    eventually("its watches", || async { etcd.metric(0, "etcd_debugging_mvcc_watcher_total") > keys - 0.5 }).await;
 }
 pub fn in_front_of(etcd: &Etcd) -> Proxy {
     Proxy::start(([127, 0, 0, 1], etcd.client_port(0)).into(), bytes)
