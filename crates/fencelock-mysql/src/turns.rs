@@ -40,6 +40,8 @@ pub(crate) async fn wait(
     let mut next = pace.nap(BootClock.now(), busy.ahead, rest);
     // It goes on while this one looks by himself.
     let (mut watch, mut may_watch, mut bell) = (None::<Watch>, true, None::<Bell>);
+    // Its turn was seen, and the lock's row was another one's when it came for it.
+    let mut told = false;
     let end = loop {
         if watch.is_none() && may_watch && busy.ahead.unwrap_or(0) <= NEAR {
             let (shared, request, mut bell) = (shared.clone(), request.clone(), bell.take());
@@ -63,7 +65,6 @@ pub(crate) async fn wait(
             seen = watching => Some(seen),
             () = sleep(next), if alone => None,
         };
-        let mut told = false;
         if let Some((own, seen)) = seen {
             (watch, bell) = (None, own);
             match seen {
@@ -87,7 +88,9 @@ pub(crate) async fn wait(
             // Whoever stops takes back what it may have been granted.
             () = request.stopped() => break Turned::Stopped(busy),
         };
-        if !matches!(answer, Ok((Reply::Locked, _))) {
+        let (was_told, is_locked) = (told, matches!(answer, Ok((Reply::Locked, _))));
+        told &= is_locked;
+        if !is_locked {
             locked = 1;
         }
         match answer {
@@ -109,7 +112,7 @@ pub(crate) async fn wait(
                 next = pace.nap(BootClock.now(), now.ahead, rest);
                 pause = Duration::from_millis(10);
                 // What keeps a turn that was seen from coming true may last: a row beside the lock's that somebody keeps.
-                may_watch = !told;
+                may_watch = !was_told;
                 request.queued(now.clone());
                 busy = now;
             }

@@ -1,7 +1,7 @@
 //! The tables and procedures, and how they come into a database.
 
 /// Of the tables and procedures together.
-pub(crate) const VERSION: i64 = 5;
+pub(crate) const VERSION: i64 = 6;
 /// Of what comes to them for locks that are shared with ShedLock.
 pub(crate) const SHEDLOCK: i64 = 1;
 /// The server's clock, in µs since 1970; the session's time is UTC.

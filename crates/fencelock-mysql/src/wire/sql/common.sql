@@ -1,4 +1,5 @@
--- What the procedures have in common. A statement of its own reads the clock: SYSDATE, since NOW stands still within a call.
+-- What the procedures have in common. A statement of its own reads the clock: SYSDATE, since NOW stands still within a call. What a look asks
+-- it asks by SELECT … INTO: what stands in a SET or an IF locks the rows that it reads (the server's rule for whatever is no SELECT).
 
 -- Whatever the session was before: times are in UTC, whoever meets a locked row does not wait for long, and a server that takes no
 -- writes takes none of ours, also where the account might.
@@ -100,7 +101,7 @@ SQL SECURITY INVOKER
 BEGIN
   SET skewed = COALESCE(l_hold IS NOT NULL AND l_ends > t + l_ttl + 1000000, FALSE);
   IF NOT skewed AND l_kind IN ('rw_lock', 'semaphore') THEN
-    SET skewed = EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.ends > t + h.ttl + 1000000);
+    SELECT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.ends > t + h.ttl + 1000000) INTO skewed;
   END IF;
 END
 //
@@ -135,15 +136,61 @@ BEGIN
   END IF;
 END
 //
+-- Whether anybody who lives waits in front of this ticket; `alone`: and wants it alone. Whoever said so lately lives; and where the session
+-- that keeps its pulse is known, it is there: a client that is killed is dead at once. Before it has a pulse, which takes it a moment, the
+-- session by which it came is there. (Another account's is not seen: it is passed.) One without a pulse for a moment keeps his place, and is
+-- passed. The list of all sessions is made whenever a statement names it, so one does that only where nobody but those without a pulse yet may
+-- live; and it asks for all of them once more, since one of them may have his pulse meanwhile, and is in front in either way.
+CREATE PROCEDURE fencelock_in_front(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN p_ticket BIGINT, IN alone BOOLEAN, OUT lives BOOLEAN)
+SQL SECURITY INVOKER
+looking: BEGIN
+  DECLARE v_may BOOLEAN;
+  SELECT EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+    WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (NOT alone OR q.claim IN ('m', 'w'))
+      AND c.ends > t AND c.ends < t + 10000000
+      AND (c.pulse = 0 OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO lives;
+  IF lives THEN
+    LEAVE looking;
+  END IF;
+  SELECT EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+    WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (NOT alone OR q.claim IN ('m', 'w'))
+      AND c.ends > t AND c.ends < t + 10000000
+      AND (c.pulse <= 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO v_may;
+  IF v_may THEN
+    SELECT EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+    WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (NOT alone OR q.claim IN ('m', 'w'))
+      AND c.ends > t AND c.ends < t + 10000000
+      AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
+        OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO lives;
+  END IF;
+END
+//
+-- How many permits those want who live, and wait in front of this ticket.
+CREATE PROCEDURE fencelock_taken_in_front(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN p_ticket BIGINT, OUT taken BIGINT)
+SQL SECURITY INVOKER
+BEGIN
+  DECLARE v_fresh BIGINT DEFAULT 0;
+  SELECT COALESCE(SUM(q.take * (c.pulse = 0 OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)), 0),
+      COALESCE(SUM(c.pulse < 0), 0)
+    INTO taken, v_fresh
+    FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+    WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000;
+  IF v_fresh > 0 THEN
+    SELECT COALESCE(SUM(q.take), 0) INTO taken
+      FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+      WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000
+        AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
+          OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse);
+  END IF;
+END
+//
 -- Whether this claim fits in together with all who wait in front of its ticket: no one of them wants it alone, and there is room for all.
--- Whoever said so lately lives; and where the session that keeps its pulse is known, it is there: a client that is killed is dead at once.
--- Before it has a pulse, which takes it a moment, the session by which it came is there. (Another account's is not seen: it is passed.)
--- One without a pulse for a moment keeps his place, and is passed. (All who wait for a lock want the same kind of it: with readers there is always room, and permits add up.) `settled`: under the lock's
--- row, after what is over has gone.
+-- All who wait for a lock want the same kind of it: with readers there is always room, and permits add up. `settled`: under the lock's row,
+-- after what is over has gone.
 CREATE PROCEDURE fencelock_fits(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN settled BOOLEAN, IN l_kind VARBINARY(16), IN l_size BIGINT, IN l_hold BINARY(16), IN l_ends BIGINT, IN p_ticket BIGINT, IN p_claim VARBINARY(1), IN p_take BIGINT, OUT fits BOOLEAN)
 SQL SECURITY INVOKER
 fitting: BEGIN
-  DECLARE v_in_front BOOLEAN;
+  DECLARE v_in_front, v_lives BOOLEAN;
   DECLARE v_held, v_ahead BIGINT DEFAULT 0;
   DECLARE v_ticket, v_mine BIGINT;
   SET fits = FALSE;
@@ -151,7 +198,7 @@ fitting: BEGIN
     LEAVE fitting;
   END IF;
   -- Mostly nobody is, and there is nobody to ask for.
-  SET v_in_front = EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket);
+  SELECT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket) INTO v_in_front;
   IF v_in_front AND settled THEN
     -- Those in front who are dead have no place any more. One who is silent for a moment keeps his, and is passed: also when the server
     -- itself stood still for some seconds.
@@ -178,11 +225,11 @@ fitting: BEGIN
       WHERE h.space = p_space AND h.name = p_name AND (settled OR h.ends > t);
   END IF;
   IF p_claim IN ('m', 'w') THEN
-    SET fits = v_held = 0 AND (NOT v_in_front OR NOT EXISTS (
-      SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-        WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000
-          AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
-            OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)));
+    SET fits = v_held = 0;
+    IF fits AND v_in_front THEN
+      CALL fencelock_in_front(p_space, p_name, t, p_ticket, FALSE, v_lives);
+      SET fits = NOT v_lives;
+    END IF;
     LEAVE fitting;
   END IF;
   IF p_claim = 'p' AND (l_size IS NULL OR v_held + p_take > l_size) THEN
@@ -192,21 +239,12 @@ fitting: BEGIN
     SET fits = TRUE;
     LEAVE fitting;
   END IF;
-  IF EXISTS (
-    SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-      WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND q.claim IN ('m', 'w')
-        AND c.ends > t AND c.ends < t + 10000000
-          AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
-            OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse))
-  THEN
+  CALL fencelock_in_front(p_space, p_name, t, p_ticket, TRUE, v_lives);
+  IF v_lives THEN
     LEAVE fitting;
   END IF;
   IF p_claim = 'p' THEN
-    SELECT COALESCE(SUM(q.take), 0) INTO v_ahead
-      FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-      WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000
-          AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
-            OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse);
+    CALL fencelock_taken_in_front(p_space, p_name, t, p_ticket, v_ahead);
     SET fits = v_held + v_ahead + p_take <= l_size;
   ELSE
     SET fits = TRUE;

@@ -5,9 +5,10 @@
 -- there was one may arrive after it), and less than 0 at first: the session by which it came.
 CREATE PROCEDURE fencelock_beat(IN p_client BINARY(16), IN p_pulse BIGINT, IN t BIGINT) SQL SECURITY INVOKER
 BEGIN
-  IF NOT EXISTS (SELECT 1 FROM fencelock_client c
-    WHERE c.client = p_client AND c.ends > t + 2000000 AND c.ends < t + 10000000 AND c.pulse = COALESCE(p_pulse, c.pulse))
-  THEN
+  DECLARE v_said BOOLEAN;
+  SELECT EXISTS (SELECT 1 FROM fencelock_client c
+    WHERE c.client = p_client AND c.ends > t + 2000000 AND c.ends < t + 10000000 AND c.pulse = COALESCE(p_pulse, c.pulse)) INTO v_said;
+  IF NOT v_said THEN
     INSERT INTO fencelock_client (client, ends, pulse) VALUES (p_client, t + 3000000, COALESCE(p_pulse, -CONNECTION_ID()))
       ON DUPLICATE KEY UPDATE ends = t + 3000000, pulse = COALESCE(p_pulse, IF(pulse < 0, -CONNECTION_ID(), pulse));
   END IF;
@@ -127,12 +128,12 @@ BEGIN
 END
 //
 -- Looks again and again until this waiter's turn has come, or for so long (µs). In between is a fiftieth of the time for which the lock has
--- been held, within these limits, for each who is not behind him. It locks nothing, and grants nothing: whoever asked may be gone (SAFETY
+-- been held, within these limits, for him and each who is in his way. It locks nothing, and grants nothing: whoever asked may be gone (SAFETY
 -- A2). 'turn': ask for it.
 CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_pulse BIGINT, IN p_long BIGINT, IN p_least BIGINT, IN p_most BIGINT, IN p_bell BOOLEAN)
 SQL SECURITY INVOKER
 watching: BEGIN
-  DECLARE v_fits, v_skewed BOOLEAN DEFAULT FALSE;
+  DECLARE v_fits, v_skewed, v_alone, v_waits BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE w_claim VARBINARY(1);
@@ -152,23 +153,34 @@ watching: BEGIN
     SET t = {now}, l_hold = NULL;
     SELECT l.kind, l.size, l.hold, l.ttl, l.ends, l.since INTO l_kind, l_size, l_hold, l_ttl, l_ends, l_since
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
-    CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
-    IF v_skewed THEN
-      SELECT 'turn' AS code, t AS now;
-      LEAVE watching;
+    SET l_since = COALESCE(l_since, v_began), v_alone = l_hold IS NOT NULL AND l_ends > t;
+    SET v_skewed = COALESCE(v_alone AND l_ends > t + l_ttl + 1000000, FALSE);
+    IF NOT v_alone AND l_kind IN ('rw_lock', 'semaphore') THEN
+      -- Of those who have it now; else of whoever had it last.
+      SELECT COALESCE(MAX(h.since), l_since), COALESCE(MAX(h.ends > t + h.ttl + 1000000), FALSE)
+        INTO l_since, v_skewed FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name;
     END IF;
+    -- Those of the dead are passed, and nobody sleeps longer for them. Readers are in no reader's way, and in a writer's all of them together.
+    SELECT COALESCE(MAX(q.hold = p_hold), FALSE),
+        COALESCE(SUM(q.ticket < w_ticket AND c.client IS NOT NULL AND q.claim <> 'r'), 0)
+          + COALESCE(w_claim <> 'r' AND MAX(q.ticket < w_ticket AND c.client IS NOT NULL AND q.claim = 'r'), 0)
+      INTO v_waits, v_ahead
+      FROM fencelock_waiter q LEFT JOIN fencelock_client c ON c.client = q.client AND c.ends > t AND c.ends < t + 10000000
+        AND (c.pulse = 0 OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)
+      WHERE q.space = p_space AND q.name = p_name AND q.ticket <= w_ticket;
     -- Granted in another call, or sent away: its number in the queue may be somebody else's now.
-    IF NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name) THEN
+    IF v_skewed OR NOT v_waits THEN
       SELECT 'turn' AS code, t AS now;
       LEAVE watching;
     END IF;
-    IF l_hold IS NULL OR l_ends <= t THEN
-      SET l_since = v_began;
+    IF NOT v_alone AND (w_claim = 'p' OR v_ahead = 0) THEN
       CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
       -- The one in front may have been granted it in between: then nobody is in front, and it is not free.
-      IF v_fits AND NOT EXISTS (SELECT 1 FROM fencelock_lock l
-        WHERE l.space = p_space AND l.name = p_name AND l.hold IS NOT NULL AND l.hold <> p_hold AND l.ends > t)
-      THEN
+      IF v_fits THEN
+        SELECT NOT EXISTS (SELECT 1 FROM fencelock_lock l
+          WHERE l.space = p_space AND l.name = p_name AND l.hold IS NOT NULL AND l.hold <> p_hold AND l.ends > t) INTO v_fits;
+      END IF;
+      IF v_fits THEN
         SELECT 'turn' AS code, t AS now;
         LEAVE watching;
       END IF;
@@ -176,10 +188,6 @@ watching: BEGIN
     IF t NOT BETWEEN v_began AND v_began + p_long THEN
       LEAVE again;
     END IF;
-    -- Those of the dead are passed, and nobody sleeps longer for them.
-    SELECT COUNT(*) INTO v_ahead FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-      WHERE q.space = p_space AND q.name = p_name AND q.ticket < w_ticket AND c.ends > t AND c.ends < t + 10000000
-        AND (c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse);
     SET v_pause = LEAST(GREATEST((t - l_since) DIV 50, p_least), p_most);
     SET v_long = LEAST(8 * v_pause, v_began + p_long - t);
     SET v_pause = LEAST(v_pause * (1 + v_ahead), v_began + p_long - t), v_hold = NULL, v_bell = NULL;
