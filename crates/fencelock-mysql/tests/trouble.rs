@@ -245,7 +245,7 @@ async fn renewals_on_connections_that_are_silent() {
     let server = MariaDb::start();
     let (proxy, url) = proxied(&server);
     let a = client(&url).await;
-    let held = a.mutex("x").ttl(2 * SEC).lock().await.unwrap();
+    let held = a.mutex("x").ttl(6 * SEC).lock().await.unwrap();
     // More than one is idle.
     let calls = (0..4).map(|n| tokio::spawn(a.mutex(format!("y{n}")).lock())).collect::<Vec<_>>();
     for call in calls {

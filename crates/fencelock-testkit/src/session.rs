@@ -63,24 +63,24 @@ impl Session {
     pub fn ask(&mut self, sql: &str) -> String {
         self.try_ask(sql).unwrap_or_else(|| panic!("the terminal has ended: {sql}"))
     }
-    /// The same; `None` where it has ended, as one does that the server refuses.
+    /// The same; `None` where it has ended, as one does that the server refuses. What is no text is shown as `�`.
     ///
     /// # Panics
-    /// What it says is no text.
+    /// It cannot be read from.
     pub fn try_ask(&mut self, sql: &str) -> Option<String> {
         blocking(|| {
             // One that has ended reads nothing.
             writeln!(self.input, "{sql};\n{}", self.done).ok()?;
             let mut said = String::new();
             loop {
-                let mut line = String::new();
-                if self.output.read_line(&mut line).unwrap() == 0 {
+                let mut line = Vec::new();
+                if self.output.read_until(b'\n', &mut line).unwrap() == 0 {
                     return None;
                 }
-                if line == "done\n" {
+                if line == b"done\n" {
                     return Some(said.trim_end().to_owned());
                 }
-                said.push_str(&line);
+                said.push_str(&String::from_utf8_lossy(&line));
             }
         })
     }

@@ -158,10 +158,10 @@ looking: BEGIN
       AND (c.pulse <= 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO v_may;
   IF v_may THEN
     SELECT EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-    WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (NOT alone OR q.claim IN ('m', 'w'))
-      AND c.ends > t AND c.ends < t + 10000000
-      AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
-        OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO lives;
+      WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (NOT alone OR q.claim IN ('m', 'w'))
+        AND c.ends > t AND c.ends < t + 10000000
+        AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
+          OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO lives;
   END IF;
 END
 //
@@ -255,13 +255,13 @@ END
 CREATE PROCEDURE fencelock_lives(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN settled BOOLEAN, IN l_hold BINARY(16), IN l_ends BIGINT, OUT lives BOOLEAN)
 SQL SECURITY INVOKER
 BEGIN
-  SET lives = COALESCE(l_hold IS NOT NULL AND l_ends > t, FALSE)
+  SELECT COALESCE(l_hold IS NOT NULL AND l_ends > t, FALSE)
     OR EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND (settled OR h.ends > t))
     OR EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
       WHERE q.space = p_space AND q.name = p_name AND c.ends > t AND c.ends < t + 10000000)
     OR EXISTS (SELECT 1 FROM fencelock_cell v WHERE v.space = p_space AND v.name = p_name AND v.value IS NOT NULL)
     OR EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = 'session'
-      AND (l.until > t AND l.since <= t OR IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) IS NOT NULL));
+      AND (l.until > t AND l.since <= t OR IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) IS NOT NULL)) INTO lives;
 END
 //
 -- Why this claim has to go away or to wait; NULL: it need not. Whoever tries passes nobody who waits.
@@ -269,6 +269,7 @@ CREATE PROCEDURE fencelock_refusal(IN p_space VARBINARY(512), IN p_name VARBINAR
 SQL SECURITY INVOKER
 refusing: BEGIN
   DECLARE v_yes BOOLEAN;
+  DECLARE v_same BOOLEAN DEFAULT TRUE;
   SET refused = NULL;
   IF l_kind = p_kind AND p_size > 0 AND l_size <> p_size THEN
     SET refused = 'size';
@@ -277,7 +278,10 @@ refusing: BEGIN
   IF l_kind <> p_kind THEN
     CALL fencelock_lives(p_space, p_name, t, settled, l_hold, l_ends, v_yes);
     -- Without the row's lock it may have become another kind since that was read.
-    IF v_yes AND (settled OR EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = l_kind)) THEN
+    IF v_yes AND NOT settled THEN
+      SELECT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = l_kind) INTO v_same;
+    END IF;
+    IF v_yes AND v_same THEN
       SET refused = 'kind';
       LEAVE refusing;
     END IF;

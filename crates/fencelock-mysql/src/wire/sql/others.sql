@@ -63,7 +63,7 @@ END
 CREATE PROCEDURE fencelock_resize(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_from BIGINT, IN p_to BIGINT, IN p_not_after BIGINT)
 SQL SECURITY INVOKER
 resizing: BEGIN
-  DECLARE l_found, v_lives BOOLEAN DEFAULT FALSE;
+  DECLARE l_found, v_there, v_lives BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE l_size, l_fence, l_ttl, l_ends, t BIGINT;
@@ -78,7 +78,8 @@ resizing: BEGIN
     SELECT 'past' AS code, t AS now;
     LEAVE resizing;
   END IF;
-  IF NOT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) THEN
+  SELECT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) INTO v_there;
+  IF NOT v_there THEN
     CALL fencelock_create(p_space, p_name);
   END IF;
   CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
@@ -122,7 +123,8 @@ loading: BEGIN
   IF l_kind <> 'cell' THEN
     CALL fencelock_lives(p_space, p_name, t, FALSE, l_hold, l_ends, v_lives);
     -- It may have become a cell since that was read.
-    IF v_lives AND EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = l_kind) THEN
+    SELECT v_lives AND EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = l_kind) INTO v_lives;
+    IF v_lives THEN
       SELECT 'kind' AS code, l_kind AS kind;
       LEAVE loading;
     END IF;
@@ -141,7 +143,7 @@ END
 CREATE PROCEDURE fencelock_swap(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_expected BIGINT, IN p_nonce BINARY(16), IN p_value LONGBLOB)
 SQL SECURITY INVOKER
 swapping: BEGIN
-  DECLARE l_found, v_lives BOOLEAN DEFAULT FALSE;
+  DECLARE l_found, v_there, v_lives BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE l_size, l_fence, l_ttl, l_ends, t, v_version BIGINT;
@@ -151,7 +153,8 @@ swapping: BEGIN
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  IF NOT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) THEN
+  SELECT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) INTO v_there;
+  IF NOT v_there THEN
     CALL fencelock_create(p_space, p_name);
   END IF;
   CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);

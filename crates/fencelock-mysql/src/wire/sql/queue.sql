@@ -25,7 +25,7 @@ END
 CREATE PROCEDURE fencelock_acquire(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_wait BOOLEAN, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_who BLOB)
 SQL SECURITY INVOKER
 acquiring: BEGIN
-  DECLARE l_found, v_skewed BOOLEAN DEFAULT FALSE;
+  DECLARE l_found, v_skewed, v_mine BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE l_size, l_fence, l_ttl, l_ends, t, v_ticket, v_number BIGINT;
@@ -51,9 +51,11 @@ acquiring: BEGIN
     IF NOT p_wait THEN
       CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
     END IF;
-    IF NOT p_wait AND NOT (l_hold <=> p_hold) AND NOT v_skewed
-      AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold)
-    THEN
+    IF NOT p_wait THEN
+      SELECT l_hold <=> p_hold
+        OR EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold) INTO v_mine;
+    END IF;
+    IF NOT p_wait AND NOT v_mine AND NOT v_skewed THEN
       CALL fencelock_refusal(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, p_kind, p_claim, p_take, p_size,
         9223372036854775807, v_code);
       IF v_code IS NOT NULL THEN
@@ -154,6 +156,7 @@ watching: BEGIN
     SELECT l.kind, l.size, l.hold, l.ttl, l.ends, l.since INTO l_kind, l_size, l_hold, l_ttl, l_ends, l_since
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
     SET l_since = COALESCE(l_since, v_began), v_alone = l_hold IS NOT NULL AND l_ends > t;
+    -- As `fencelock_is_skewed` has it: those who have it are read for their grants, too.
     SET v_skewed = COALESCE(v_alone AND l_ends > t + l_ttl + 1000000, FALSE);
     IF NOT v_alone AND l_kind IN ('rw_lock', 'semaphore') THEN
       -- Of those who have it now; else of whoever had it last.
@@ -391,9 +394,8 @@ BEGIN
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  IF NOT EXISTS (SELECT * FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name) THEN
-    SET l_found = TRUE;
-  ELSE
+  SELECT NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name) INTO l_found;
+  IF NOT l_found THEN
     CALL fencelock_begin();
     SELECT TRUE INTO l_found FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
     IF l_found THEN
@@ -419,7 +421,7 @@ BEGIN
   DECLARE v_name VARBINARY(512);
   DECLARE v_hold, l_hold BINARY(16);
   DECLARE v_token, v_ttl, l_fence, l_ends, t BIGINT;
-  DECLARE l_found BOOLEAN;
+  DECLARE l_found, v_there BOOLEAN;
   DECLARE answers VARBINARY(4096) DEFAULT '';
   DECLARE EXIT HANDLER FOR SQLEXCEPTION
   BEGIN
@@ -455,7 +457,8 @@ BEGIN
       END IF;
       -- It is over; or it has become a reader's meanwhile, which is written elsewhere.
     END IF;
-    IF NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) THEN
+    SELECT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = v_name AND h.hold = v_hold) INTO v_there;
+    IF NOT v_there THEN
       SET answers = CONCAT(answers, 'g');
     ELSE
       SET l_found = FALSE;

@@ -65,12 +65,13 @@ END
 CREATE PROCEDURE fencelock_seize(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_lock VARBINARY(64), IN p_bearer BINARY(16), IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_floor BIGINT, IN p_least BIGINT, IN p_who BLOB, IN p_waited BOOLEAN, OUT v_code VARBINARY(8), OUT v_kind VARBINARY(32), OUT number BIGINT)
 SQL SECURITY INVOKER
 seizing: BEGIN
-  DECLARE l_found, v_lives BOOLEAN DEFAULT FALSE;
+  DECLARE l_found, v_there, v_lives BOOLEAN DEFAULT FALSE;
   DECLARE l_kind VARBINARY(16);
   DECLARE l_hold BINARY(16);
   DECLARE l_named VARBINARY(64);
   DECLARE l_fence, l_ttl, l_ends, l_since, l_until, t BIGINT;
-  IF NOT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) THEN
+  SELECT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) INTO v_there;
+  IF NOT v_there THEN
     CALL fencelock_create(p_space, p_name);
   END IF;
   CALL fencelock_begin();
@@ -263,9 +264,10 @@ END
 CREATE PROCEDURE fencelock_bury_holder(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_token BIGINT, IN p_bearer BINARY(16))
 SQL SECURITY INVOKER
 BEGIN
-  IF EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = 'session' AND l.fence = p_token
-    AND l.bearer = p_bearer AND IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) = l.pid)
-  THEN
+  DECLARE v_is BOOLEAN;
+  SELECT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = 'session' AND l.fence = p_token
+    AND l.bearer = p_bearer AND IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) = l.pid) INTO v_is;
+  IF v_is THEN
     CALL fencelock_bury(p_bearer);
   ELSE
     SELECT 'gone' AS code;

@@ -147,7 +147,7 @@ BEGIN
   DECLARE v_length INT;
   DECLARE v_name {name};
   DECLARE v_hold BINARY(16);
-  DECLARE v_there, l_found BOOLEAN;
+  DECLARE v_there, v_is, l_found BOOLEAN;
   DECLARE l_by VARCHAR(255);
   DECLARE v_token, v_ttl, l_until, l_at, t BIGINT;
   DECLARE answers VARBINARY(4096) DEFAULT '';
@@ -166,14 +166,14 @@ BEGIN
     SET v_token = CONV(HEX(SUBSTRING(p_all, v_at + 18 + v_length, 8)), 16, 10);
     SET v_ttl = CONV(HEX(SUBSTRING(p_all, v_at + 26 + v_length, 8)), 16, 10);
     SET v_at = v_at + 34 + v_length;
-    SET v_there = EXISTS (SELECT 1 FROM shedlock s WHERE s.name = v_name), l_found = FALSE;
+    SET l_found = FALSE;
+    SELECT EXISTS (SELECT 1 FROM shedlock s WHERE s.name = v_name) INTO v_there;
     SELECT {row} WHERE s.name = v_name FOR UPDATE SKIP LOCKED;
     CALL fencelock_shed_clock(t);
+    SELECT EXISTS (SELECT 1 FROM fencelock_shed f WHERE f.name = v_name AND f.hold = v_hold AND f.fence = v_token) INTO v_is;
     IF v_there AND NOT l_found THEN
       SET answers = CONCAT(answers, 'u');
-    ELSEIF l_found AND l_until > t AND LEFT(l_by, 42) = CONCAT('fencelock ', LOWER(HEX(v_hold)))
-      AND EXISTS (SELECT 1 FROM fencelock_shed f WHERE f.name = v_name AND f.hold = v_hold AND f.fence = v_token)
-    THEN
+    ELSEIF v_is AND l_found AND l_until > t AND LEFT(l_by, 42) = CONCAT('fencelock ', LOWER(HEX(v_hold))) THEN
       CALL fencelock_shed_write(v_name, GREATEST(l_until, t + v_ttl + 1000), NULL, NULL);
       SET answers = CONCAT(answers, 'e');
     ELSE
@@ -205,7 +205,7 @@ ending: BEGIN
   END;
   CALL fencelock_ready();
   CALL fencelock_shed_clock(t);
-  SET v_there = EXISTS (SELECT 1 FROM shedlock s WHERE s.name = p_name);
+  SELECT EXISTS (SELECT 1 FROM shedlock s WHERE s.name = p_name) INTO v_there;
   CALL fencelock_begin();
   SELECT {row} WHERE s.name = p_name FOR UPDATE SKIP LOCKED;
   CALL fencelock_shed_clock(t);
