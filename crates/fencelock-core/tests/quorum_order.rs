@@ -5,7 +5,8 @@
 //! knows of those alone; a place that is left though it was told meanwhile (told late); a place that is left at the first look (passed
 //! on); a majority that does not wait for the lowest (a reader); a try that gives back what it has, does not wait for the lowest, or takes
 //! those for holders who are slow to go (at once); one that goes on while the holder stays (one node only); a look that believes the first
-//! token (written), and one that waits for those of readers (once); a question that is open again, without a deadline (a moment).
+//! token (written), and one that waits for those of readers (once); a question that is open again, without a deadline (a moment); a holder
+//! that is left whoever it is, and `said` without what was said before (of himself).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -173,6 +174,31 @@ async fn a_holder_who_is_seen_on_one_node_only_is_told() {
     let (took, limit) = (began.elapsed(), (TTL / 20).max(50 * MS));
     assert_eq!(busy.holder.unwrap().hold, guard.id());
     assert!(took <= 2 * limit + 20 * MS, "{took:?}, and a node has {limit:?}");
+}
+/// What he has got himself, and is slow to give back, is in nobody's way that he is told of.
+#[tokio::test(start_paused = true)]
+async fn nobody_is_told_of_himself() {
+    let nodes = Nodes::new(5);
+    let theirs = nodes.held_by_others(1..4).await;
+    for waits in [false, true] {
+        let hand = nodes.hand();
+        for back in [Operation::Release, Operation::Withdraw] {
+            hand.ways[4].next(back, 1, Trouble::Delay(2 * SEC));
+        }
+        // What says no comes before those who are behind it are heard.
+        for node in 1..4 {
+            let late = Trouble::Delay(u32::try_from(node).unwrap() * MS);
+            hand.ways[node].next(Operation::Acquire, u32::MAX, late);
+        }
+        let lock = hand.client.mutex("x");
+        let busy = if waits { lock.try_lock_for(SEC).await } else { lock.try_lock().await };
+        let busy = busy.unwrap().unwrap_err();
+        assert_eq!(&*busy.holder.unwrap().note, "another", "{waits}");
+        assert!(waits || busy.nodes.len() == 3, "{:?}", busy.nodes);
+        tokio::time::sleep(3 * SEC).await;
+        assert_eq!(nodes.census(), [(0, 0), (1, 0), (1, 0), (1, 0), (0, 0)]);
+    }
+    drop(theirs);
 }
 /// Readers have a token each, and from each node its own: nobody looks for one that is written.
 #[tokio::test(start_paused = true)]

@@ -47,7 +47,7 @@ pub(super) struct Attempt<'a> {
     /// Who was in the way when it was asked before.
     pub(super) before: Vec<(usize, Busy)>,
     /// Those that had not answered when enough of the others had.
-    open: Vec<usize>,
+    pub(super) open: Vec<usize>,
     pub(super) began: Moment,
 }
 /// How one question to the nodes ended.
@@ -277,7 +277,8 @@ impl<'a> Attempt<'a> {
     /// a reader heeds each who waits to write, in whichever queue.
     async fn ask(&mut self, hand: Option<usize>, queue: Option<usize>, humble: bool) -> (End, Option<Place>) {
         if !self.busy.is_empty() {
-            self.before = std::mem::take(&mut self.busy);
+            self.before = self.said();
+            self.busy.clear();
         }
         self.failed.clear();
         let nodes = self.shared.nodes.len();
@@ -310,7 +311,7 @@ impl<'a> Attempt<'a> {
                 if let (Some(node), Some(busy)) = (queue, queue.and_then(part).and_then(Request::last_report)) {
                     self.shared.answers(node);
                     ballot.cast(node, if humble { Vote::Veto } else { Vote::No });
-                    self.busy.push((node, busy));
+                    self.busy.push((node, busy.in_whole(self.request.hold())));
                 }
             }
             // A reader who heeds a writer is refused by one, and what the others are about to give him goes with the answer.
@@ -409,7 +410,7 @@ impl<'a> Attempt<'a> {
             Ok(Outcome::Busy(busy)) if !request.is_stopped() => {
                 self.shared.answers(node);
                 self.entry.closed(node, request.hold());
-                self.busy.push((node, busy.in_whole()));
+                self.busy.push((node, busy.in_whole(self.request.hold())));
                 return false;
             }
             Ok(Outcome::Busy(_) | Outcome::Displaced) => self.shared.answers(node),

@@ -134,7 +134,7 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, grant: &Grant, next: &Reques
             }
             Ok(Outcome::Busy(other)) => {
                 entry.gone(node, piece.request.hold(), LossReason::TakenOver);
-                busy.push((node, other.in_whole()));
+                busy.push((node, other.in_whole(grant.hold)));
             }
             Ok(Outcome::Displaced) => {}
             Err(error) => failed.push((node, error)),

@@ -44,9 +44,9 @@ impl Attempt<'_> {
         if let Some(busy) = self.request.last_report() {
             return Ok(Outcome::Busy(busy));
         }
-        let last = if self.busy.is_empty() { &self.before } else { &self.busy };
-        if !last.is_empty() && self.heard().is_some() && self.silent_for() < OUTAGE {
-            return Ok(Outcome::Busy(say::busy(self.shared, last)));
+        let said = self.said();
+        if !said.is_empty() && self.heard().is_some() && self.silent_for() < OUTAGE {
+            return Ok(Outcome::Busy(say::busy(self.shared, &said)));
         }
         let name = self.request.name();
         let mut seen = pin!(look::at(self.shared, name, self.limit().min(LAST_LOOK)));
@@ -60,8 +60,17 @@ impl Attempt<'_> {
         }
         let mine = self.request.hold().whole();
         let other = |at: Status| at.holders.into_iter().find(|holder| holder.hold.whole() != mine);
-        let busy: Vec<_> = seen.into_iter().map(|(node, at)| (node, Busy::new(other(at), None).in_whole())).collect();
+        let busy: Vec<_> =
+            seen.into_iter().map(|(node, at)| (node, Busy::new(other(at), None).in_whole(mine))).collect();
         Ok(Outcome::Busy(say::busy(self.shared, &busy)))
+    }
+    /// Of whom the nodes have told; those that were not waited for this time, before.
+    pub(super) fn said(&self) -> Vec<(usize, Busy)> {
+        let tells = |(_, busy): &&(usize, Busy)| busy.holder.is_some() || busy.ahead.is_some_and(|ahead| ahead > 0);
+        let now: Vec<_> = self.busy.iter().filter(tells).collect();
+        let missing = |node| self.open.contains(node) && now.iter().all(|(told, _)| told != node);
+        let before = self.before.iter().filter(|(node, _)| now.is_empty() || missing(node));
+        now.iter().copied().chain(before).cloned().collect()
     }
     /// Why there is no majority.
     pub(super) fn refusal(&mut self) -> Result<Outcome> {
@@ -69,10 +78,10 @@ impl Attempt<'_> {
             return Err(error);
         }
         if !self.unreached() {
-            return Ok(Outcome::Busy(say::busy(self.shared, &self.busy)));
+            return Ok(Outcome::Busy(say::busy(self.shared, &self.said())));
         }
         let mut error = say::unreachable("lock", self.shared, &self.failed).with("name", self.request.name());
-        for (node, busy) in &self.busy {
+        for (node, busy) in &self.said() {
             error = error.with("node", format!("{}: {busy}", self.shared.label(*node)));
         }
         Err(error)

@@ -158,7 +158,7 @@ impl Request {
     /// task, so that a caller who does not poll stops nobody.
     pub fn queued(&self, busy: Busy) {
         if let Some(whole) = &self.0.whole {
-            whole.queued(busy.clone().in_whole());
+            whole.queued(busy.clone().in_whole(whole.hold()));
         }
         self.course().busy = Some(busy);
         self.root().flags.fetch_or(QUEUED, AcqRel);

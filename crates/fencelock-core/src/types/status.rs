@@ -27,8 +27,10 @@ impl Busy {
     pub fn new(holder: Option<Holder>, ahead: Option<u32>) -> Self {
         Self { name: None, holder: holder.map(Box::new), ahead, nodes: Vec::new() }
     }
-    /// As it is told of the whole quorum, by one of its nodes.
-    pub(crate) fn in_whole(mut self) -> Self {
+    /// As it is told of the whole quorum, by one of its nodes, to whom this is: what he has got there himself, and is giving back, is
+    /// nobody's who is in his way.
+    pub(crate) fn in_whole(mut self, to: HoldId) -> Self {
+        self.holder = self.holder.filter(|holder| holder.hold.whole() != to.whole());
         if let Some(holder) = &mut self.holder {
             holder.hold = holder.hold.whole();
         }
