@@ -9,7 +9,7 @@ mod worker;
 
 pub use roles::{play, work};
 pub use scene::{Cuts, Scene};
-pub use spans::{Span, judge, longest, parse, run, tokens_rise};
+pub use spans::{Span, judge, longest, longest_beyond_the_holds, parse, run, tokens_rise};
 pub use worker::{Worker, first_in, now, say};
 
 use libtest_mimic::{Arguments, Failed, Trial};

@@ -47,7 +47,7 @@ pub fn run(
 ) -> (Vec<Span>, u64) {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     // They take a moment to start.
-    let (counter, end) = (path("counter"), (now() + (seconds + 2) * 1_000_000_000).to_string());
+    let (counter, end) = (path("counter"), (now() + (seconds + 5) * 1_000_000_000).to_string());
     let rounds = rounds.to_string();
     let worker = |(i, claims): (usize, &&[&str])| {
         let log = path(&format!("log{i}"));
@@ -102,6 +102,26 @@ pub fn tokens_rise(spans: &[Span]) {
 pub fn longest(spans: &[Span], of: impl Fn(&Span) -> bool) -> Duration {
     Duration::from_nanos(spans.iter().filter(|span| of(span)).map(|span| span.waited).max().unwrap_or(0))
 }
+/// The same, without the time for which somebody had it meanwhile.
+pub fn longest_beyond_the_holds(spans: &[Span], of: impl Fn(&Span) -> bool) -> Duration {
+    let mut times: Vec<(u64, u64)> = spans.iter().map(|span| (span.start, span.end)).collect();
+    times.sort_unstable();
+    let mut held: Vec<(u64, u64)> = Vec::new();
+    for (start, end) in times {
+        match held.last_mut().filter(|(_, last)| *last >= start) {
+            Some((_, last)) => *last = end.max(*last),
+            None => held.push((start, end)),
+        }
+    }
+    let beyond = |span: &Span| {
+        let asked = span.start - span.waited;
+        let before = held[..held.partition_point(|(start, _)| *start < span.start)].iter().rev();
+        let ahead = before.take_while(|(_, end)| *end > asked);
+        // His own may begin within what was held before.
+        span.waited - ahead.map(|(start, end)| end.min(&span.start) - start.max(&asked)).sum::<u64>()
+    };
+    Duration::from_nanos(spans.iter().filter(|span| of(span)).map(beyond).max().unwrap_or(0))
+}
 
 #[cfg(test)]
 mod tests {
@@ -109,6 +129,14 @@ mod tests {
     //! that only differ.
     use super::*;
 
+    #[test]
+    fn a_wait_without_the_holds() {
+        let spans = parse("10 20 1 1 0 1\n20 40 0 1 15 2\n25 50 0 1 25 3\n70 80 1 1 65 4\n90 95 1 1 1 5\n");
+        assert_eq!(longest(&spans, |span| span.alone), Duration::from_nanos(65));
+        // From 5 to 70, without 10 to 50.
+        assert_eq!(longest_beyond_the_holds(&spans, |span| span.alone), Duration::from_nanos(25));
+        assert_eq!(longest_beyond_the_holds(&spans, |span| !span.alone), Duration::from_nanos(10));
+    }
     fn seen(log: &str) -> (u64, usize) {
         judge(&parse(log))
     }

@@ -2,7 +2,9 @@
 //! Planted to see them go red: a stream of watches that ends, and nobody is told (etcd); what was watched, not watched again over the next
 //! connection (ZooKeeper); a subscription that is not made anew, a hand-over to who does not hear of it (Redis): all stuck.
 use crate::processes::Cuts;
-use crate::processes::{Span, Worker, bar, eventually, full, judge, now, parse, spans::LOST, tokens_rise};
+use crate::processes::{
+    Worker, bar, eventually, full, judge, longest_beyond_the_holds, now, parse, spans::LOST, tokens_rise,
+};
 use std::{fs, time::Duration};
 
 /// So many clients in each of 4 processes want one lock all the time, until there were so many hand-overs. A wait beyond the holds ahead
@@ -39,7 +41,7 @@ pub fn wake_ups<S: Cuts>(each: usize, enough: u64, seconds: u64) {
     judge(&spans);
     tokens_rise(&spans);
     assert!(cuts >= 8 * each, "the run must bite: {cuts} {} cut", S::CUT);
-    let beyond = beyond_the_holds_ahead(spans);
+    let beyond = longest_beyond_the_holds(&spans, |_| true);
     assert!(beyond < Duration::from_secs(20), "a lost wake-up: {beyond:?}");
     let figure = format!("{beyond:?} beyond them in {} hand-overs, {cuts} {} cut", count(), S::CUT);
     let what = format!(
@@ -49,14 +51,4 @@ pub fn wake_ups<S: Cuts>(each: usize, enough: u64, seconds: u64) {
         S::CUT
     );
     bar(&what, figure, &format!("<= {seconds} s"), beyond <= Duration::from_secs(seconds));
-}
-/// The longest wait, without the time for which the lock was held meanwhile.
-fn beyond_the_holds_ahead(mut spans: Vec<Span>) -> Duration {
-    spans.sort_unstable_by_key(|span| span.start);
-    let beyond = |(i, span): (usize, &Span)| {
-        let asked = span.start - span.waited;
-        let ahead = spans[..i].iter().rev().take_while(|other| other.end > asked);
-        span.waited - ahead.map(|other| other.end - other.start.max(asked)).sum::<u64>()
-    };
-    Duration::from_nanos(spans.iter().enumerate().map(beyond).max().unwrap_or(0))
 }
