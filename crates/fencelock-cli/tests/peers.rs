@@ -6,7 +6,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -36,7 +36,7 @@ fn after_an_interrupt_of_the_waiter_and_of_the_holder_a_third_is_in() {
     assert_eq!(code_of(end_of(&mut first)), 130);
     let _third = holder(&place, "third");
     let other = place.line("third");
-    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(15), "{:?}", begun.elapsed());
     assert!(key.len() > 32 && key != other, "{key} {other}");
     assert_eq!(place.read("blocked"), "");
 }
@@ -100,7 +100,7 @@ fn permits_are_waited_for_as_long_as_one_likes() {
     };
     assert_eq!(ask(&["-n"]).0, 75);
     let (code, took) = ask(&["-w", "400ms", "-E", "9"]);
-    assert!(code == 9 && took >= Duration::from_millis(400) && took < Duration::from_secs(3), "{code} {took:?}");
+    assert!(code == 9 && took >= Duration::from_millis(400) && took < Duration::from_secs(8), "{code} {took:?}");
     assert_eq!(ask(&["-w", "50ms", "--skip-ok"]).0, 0);
     // What is left can be had at once.
     assert_eq!(finish(&mut place.run(&["--permits", "1/3", "-n"], "exit 4")).0, 4);
@@ -114,21 +114,24 @@ fn permits_are_waited_for_as_long_as_one_likes() {
 fn errors_in_passing_do_not_end_the_job() {
     let place = Place::new();
     let script = "trap 'echo > $D/termed' TERM; echo > $D/held; exec 9<> <(:); until [ -e $D/go ]; do read -t 0.05 -u 9; done; exit 5";
-    let mut holder = start(&mut place.run(&["--ttl", "6s", "--grace", "500ms"], script));
+    let mut holder = start(&mut place.run(&["--ttl", "12s", "--grace", "500ms"], script));
     place.line("held");
     // Nobody can write for longer than from one renewal to the next.
     let mut sqlite = Command::new("sqlite3");
     let mut sqlite = start(sqlite.arg(place.path("locks.db")).stdin(Stdio::piped()).stdout(Stdio::piped()));
     let mut input = sqlite.stdin.take().expect("its input");
-    input.write_all(b".timeout 5000\nBEGIN IMMEDIATE;\n").expect("written");
-    std::thread::sleep(Duration::from_millis(2500));
+    input.write_all(b".timeout 5000\nBEGIN IMMEDIATE;\nSELECT 'in';\n").expect("written");
+    let mut said = String::new();
+    BufReader::new(sqlite.stdout.take().expect("its output")).read_line(&mut said).expect("text");
+    assert_eq!(said, "in\n");
+    std::thread::sleep(Duration::from_millis(4500));
     let (missed, _) = left(&place);
     input.write_all(b"COMMIT;\n").expect("written");
     drop(input);
     assert_eq!(code_of(end_of(&mut sqlite)), 0);
-    assert!(missed < 3900, "renewed meanwhile: {missed} ms left");
+    assert!(missed < 7900, "renewed meanwhile: {missed} ms left");
     // Past the lease that it had then.
-    std::thread::sleep(Duration::from_millis(4000));
+    std::thread::sleep(Duration::from_millis(8000));
     std::fs::write(place.path("go"), "").expect("a file");
     assert_eq!((code_of(end_of(&mut holder)), place.read("termed").as_str()), (5, ""));
 }

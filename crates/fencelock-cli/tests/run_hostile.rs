@@ -229,14 +229,14 @@ int main(int c, char **v) {
 fn a_job_that_hides_or_sleeps_when_its_time_is_up() {
     let place = Place::new();
     let stops = "trap 'echo > $D/termed; exit 3' TERM; echo $$ > $D/job; kill -STOP $$; while :; do sleep 1; done";
-    let mut holder = start(place.run(&["--max-hold", "2s", "--grace", "5s"], stops).stderr(Stdio::null()));
+    let mut holder = start(place.run(&["--max-hold", "5s", "--grace", "5s"], stops).stderr(Stdio::null()));
     let job = place.pid("job");
     until("it stops itself", || (stopped(job) || place.path("termed").exists()).then_some(()));
     assert_eq!(code_of(end_of(&mut holder)), 76);
     assert_eq!(place.read("termed"), "\n");
     place.clear();
     let hides = "trap '' TERM; set -m; (setsid sleep 600 & echo $! > $D/job); sleep 600 & wait";
-    assert_eq!(finish(&mut place.run(&["--max-hold", "2s", "--grace", "50ms"], hides)).0, 76);
+    assert_eq!(finish(&mut place.run(&["--max-hold", "5s", "--grace", "50ms"], hides)).0, 76);
     assert!(!lives(place.pid("job").as_raw_pid()));
 }
 
@@ -294,8 +294,9 @@ fn a_job_with_other_rights_keeps_the_lock_and_is_named() {
     if !takes_other_rights(&place) {
         return common::cannot_run("it takes root and a file system where programs may take other rights");
     }
-    let stubborn = "run --ttl 1s --max-hold 1s --grace 50ms x -- ./rights 6000";
+    let stubborn = "run --ttl 1s --max-hold 1s --grace 50ms x -- ./rights 8000";
     let mut holder = start(nobody(&place, stubborn).stderr(Stdio::piped()));
+    until("it is held", || (finish(&mut nobody(&place, "status -q x")).0 == 0).then_some(()));
     // Past its lease and its time: it runs, so the lock is held.
     std::thread::sleep(std::time::Duration::from_millis(2500));
     let (code, _, err) = finish(&mut nobody(&place, "run -n x -- touch ran"));
@@ -316,7 +317,7 @@ fn a_standard_error_that_nobody_reads_holds_up_no_minder() {
     }
     let (reader, mut writer) = std::io::pipe().expect("a pipe");
     std::io::Write::write_all(&mut writer, &[b'x'; 65536]).expect("a full pipe");
-    let mut holder = start(nobody(&place, "run --ttl 60s x -- bash -c './rights 1500 & sleep 600'").stderr(writer));
+    let mut holder = start(nobody(&place, "run --ttl 60s x -- bash -c './rights 4000 & sleep 600'").stderr(writer));
     let wrapper = pid_of(&holder);
     let minder = common::minder_of(wrapper).as_raw_pid();
     until("the job", || (finish(Command::new("pgrep").args(["-x", "rights"])).0 == 0).then_some(()));
@@ -347,7 +348,7 @@ fn a_disk_that_is_full() {
     let _mounted = Mounted(&place);
     let url = format!("sqlite:{}", place.path("small/locks.db").display());
     let fill = "trap '' TERM; dd if=/dev/zero of=$D/small/fill bs=1k 2> $D/dd; echo $$ > $D/job; sleep 600";
-    let (code, _, err) = finish(place.run(&["--url", &url, "--ttl", "900ms"], fill).stdin(Stdio::null()));
+    let (code, _, err) = finish(place.run(&["--url", &url, "--ttl", "3s"], fill).stdin(Stdio::null()));
     let dead = !lives(place.pid("job").as_raw_pid());
     let (late, _, said) = finish(&mut place.run(&["--url", &format!("{url}2")], "exit 5"));
     let freed =

@@ -233,6 +233,8 @@ impl Wire {
             TROUBLES[seen.fetch_add(1, SeqCst) as usize % 2]
         });
         tokio::time::sleep(ttl + ttl / 2).await;
+        // A machine that stood still has said fewer by now.
+        eventually("two are lost", || std::future::ready(met.load(SeqCst) >= 2)).await;
         guard.check().unwrap();
         assert!(met.load(SeqCst) >= 2, "the run must bite: {met:?}");
         self.proxy.calm();

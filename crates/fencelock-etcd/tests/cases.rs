@@ -228,7 +228,7 @@ async fn an_election_needs_the_rights_of_its_prefix_alone() {
     ] {
         etcd.run(words);
     }
-    let at = format!("etcd://ann:pass@127.0.0.1:{}?ttl=3s", etcd.client_port(0));
+    let at = format!("etcd://ann:pass@127.0.0.1:{}?ttl=6s", etcd.client_port(0));
     let (a, b) = (EtcdEngine::from_url(&at).await.unwrap(), EtcdEngine::from_url(&at).await.unwrap());
     let (a, b) = (built(a), built(b));
     let mut observer = b.election("job").observe();
@@ -238,7 +238,7 @@ async fn an_election_needs_the_rights_of_its_prefix_alone() {
     let next = tokio::spawn(b.election("job").campaign("b"));
     waiters(&a, "job", 1).await;
     // Several logins and several leases long.
-    let end = tokio::time::Instant::now() + 8 * SEC;
+    let end = tokio::time::Instant::now() + 14 * SEC;
     while tokio::time::Instant::now() < end {
         term.check().unwrap();
         assert!(a.cell("c").load().await.unwrap().value.is_none());

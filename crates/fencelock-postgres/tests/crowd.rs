@@ -82,9 +82,9 @@ async fn what_may_be_held_is_not_behind_a_crowd() {
     a.mutex("y").lock().await.unwrap().release().await.unwrap();
     let before = server.ask("SELECT fence FROM fencelock_lock WHERE name = 'y'");
     server.ask(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.004); RETURN OLD; END $$; \
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.012); RETURN OLD; END $$; \
          CREATE TRIGGER slow BEFORE DELETE ON fencelock_waiter FOR EACH ROW EXECUTE FUNCTION slow(); \
-         CREATE FUNCTION slower() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.5); RETURN NEW; END $$; \
+         CREATE FUNCTION slower() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1.5); RETURN NEW; END $$; \
          CREATE TRIGGER slower BEFORE UPDATE ON fencelock_lock FOR EACH ROW \
          WHEN (NEW.name = 'y' AND NEW.hold IS NOT NULL) EXECUTE FUNCTION slower(); \
          CREATE TABLE witness (places bigint); \

@@ -168,7 +168,7 @@ pub(crate) fn names(n: usize) {
                         if i >= n {
                             return;
                         }
-                        c.mutex(format!("once/{i}")).ttl(1_000 * MS).lock().await.unwrap().release().await.unwrap();
+                        c.mutex(format!("once/{i}")).ttl(5_000 * MS).lock().await.unwrap().release().await.unwrap();
                     }
                 })
             })

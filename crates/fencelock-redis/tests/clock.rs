@@ -14,7 +14,7 @@ use std::{
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
-const TTL: Duration = Duration::from_millis(1_500);
+const TTL: Duration = Duration::from_secs(4);
 const CLAIMS: [Claim; 4] = [Claim::Mutex, Claim::Write, Claim::Read, Claim::Permits { take: 2, of: 3 }];
 
 fn server() -> (Redis, Arc<WallClock>) {

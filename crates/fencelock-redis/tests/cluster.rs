@@ -286,12 +286,19 @@ fn a_pair_is_two_commands() {
         assert_eq!((0..3).map(scripts).sum::<u64>(), 200);
     });
 }
+/// Two renewals on end: the second one was sent later than this was called.
+async fn renewed(held: &fencelock_core::Held) {
+    for _ in 0..2 {
+        soon(held.renewed()).await;
+    }
+    held.check().unwrap();
+}
 /// A slot is on its way: held locks are renewed, waiters get in, free ones are taken, whichever side has them.
 #[test]
 fn a_slot_that_moves() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let (a, b) = (connect_to(&url(&servers, "ttl=1s")).await, connect_to(&url(&servers, "ttl=1s")).await);
+        let (a, b) = (connect_to(&url(&servers, "ttl=4s")).await, connect_to(&url(&servers, "ttl=4s")).await);
         // Its slot has this one name.
         let (name, slot) = ("moves", servers.slot("fl:moves"));
         let from = servers.primary_of(slot).unwrap();
@@ -306,12 +313,10 @@ fn a_slot_that_moves() {
         queued(&a, name, 1).await;
         let moving = servers.move_slot(slot, to);
         // Still here, while what is not here is asked for there.
-        tokio::time::sleep(1_500 * MS).await;
-        held.check().unwrap();
+        renewed(&held).await;
         assert_eq!(moving.move_keys(1_000), 1);
         // There now, and the slot is not: ASK.
-        tokio::time::sleep(1_500 * MS).await;
-        held.check().unwrap();
+        renewed(&held).await;
         assert_eq!(b.inspect(name).await.unwrap().waiters.len(), 1);
         let began = Instant::now();
         held.release().await.unwrap();
@@ -320,8 +325,7 @@ fn a_slot_that_moves() {
         let third = wait(&a);
         queued(&b, name, 1).await;
         moving.finish(FAILOVER);
-        tokio::time::sleep(1_500 * MS).await;
-        second.check().unwrap();
+        renewed(&second).await;
         let began = Instant::now();
         second.release().await.unwrap();
         let third = soon(third).await.unwrap();
@@ -336,7 +340,7 @@ fn a_slot_that_moves() {
 fn what_redisson_holds_while_its_slot_moves() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let a = connect_to(&url(&servers, "ttl=1s&layout=redisson")).await;
+        let a = connect_to(&url(&servers, "ttl=4s&layout=redisson")).await;
         let (name, slot) = ("{t}a", servers.slot("{t}a"));
         let from = servers.primary_of(slot).unwrap();
         let to = (0..3).find(|n| *n != from).unwrap();
@@ -344,8 +348,7 @@ fn what_redisson_holds_while_its_slot_moves() {
         assert_eq!(servers.ask(from, &["HSET", "{t}b", "u:7", "1"]).unwrap(), "1");
         let theirs = a.inspect("{t}b").await.unwrap().holders[0].token;
         let moving = servers.move_slot(slot, to);
-        tokio::time::sleep(1_500 * MS).await;
-        held.check().unwrap();
+        renewed(&held).await;
         soon(held.release()).await.unwrap();
         assert_eq!(soon(a.force_release("{t}b", theirs)).await.unwrap(), Released::Released);
         for name in [name, "{t}b"] {
@@ -363,7 +366,7 @@ fn a_thousand_locks_whose_slots_move() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
         let many = tenth(1_000);
-        let (a, b) = (connect_to(&url(&servers, "ttl=3s")).await, connect_to(&url(&servers, "ttl=3s")).await);
+        let (a, b) = (connect_to(&url(&servers, "ttl=6s")).await, connect_to(&url(&servers, "ttl=6s")).await);
         let mut guards = Vec::new();
         for n in 0..many {
             guards.push(a.mutex(format!("m{n}")).lock().await.unwrap());
@@ -389,7 +392,13 @@ fn a_thousand_locks_whose_slots_move() {
         slots.extend((0..tenth(200)).map(|n| servers.slot(&format!("fl:m{n}/0"))));
         slots.sort_unstable();
         slots.dedup();
-        for slot in &slots {
+        // Each of them, and again until two leases are over: all are renewed while some move.
+        let (began, mut moves) = (Instant::now(), 0);
+        for slot in slots.iter().cycle() {
+            if moves >= slots.len() && began.elapsed() >= 12 * SEC {
+                break;
+            }
+            moves += 1;
             let from = servers.primary_of(*slot).unwrap();
             servers.move_slot(*slot, (from + 1) % 3).finish(FAILOVER);
         }
@@ -404,7 +413,7 @@ fn a_thousand_locks_whose_slots_move() {
             guard.release().await.unwrap();
         }
         let figure = format!(
-            "{lost} of {many} lost over {} slots, {pairs} other pairs without an error, slowest {slowest:?}",
+            "{lost} of {many} lost over {} slots and {moves} moves, {pairs} other pairs without an error, slowest {slowest:?}",
             slots.len()
         );
         bar("Cluster: held locks while their slots move", figure, "none, no error", lost == 0);
@@ -455,7 +464,9 @@ fn a_shard_that_is_gone() {
             assert_eq!(reason, LossReason::Unreachable);
             slowest = slowest.max(at - began);
         }
-        assert!(slowest <= ttl * SEC, "{slowest:?}");
+        // Judged in full; else a machine that stands still tells it later.
+        let late = if full() { 0 } else { 5 };
+        assert!(slowest <= (ttl + late) * SEC, "{slowest:?}");
         while began.elapsed() < ttl * SEC * leases {
             tokio::time::sleep(200 * MS).await;
             let lost = here.iter().filter(|guard| guard.check().is_err()).count();

@@ -130,7 +130,7 @@ fn a_key_without_a_ttl_is_held() {
             assert!(!busy.to_string().is_empty());
             // Ours was there, and they have it now: a renewal is told so, and changes nothing.
             server.ask(&["DEL", "lock:x"]).unwrap();
-            let guard = c.mutex("x").ttl(SEC).lock().await.unwrap();
+            let guard = c.mutex("x").ttl(3 * SEC).lock().await.unwrap();
             server.ask(&["SET", "lock:x", value]).unwrap();
             assert_eq!(soon(guard.lost()).await, LossReason::TakenOver);
             drop(guard);
@@ -157,7 +157,7 @@ fn replies_that_are_lost_and_commands_that_come_twice() {
                 let what = format!("{script}, {trouble:?}");
                 let met = first(&proxy, script, 1, trouble);
                 // No other lease would end in time.
-                let ttl = if script == "plain_renew" { 1_500 * MS } else { 60 * SEC };
+                let ttl = if script == "plain_renew" { 4 * SEC } else { 60 * SEC };
                 let guard = soon(c.mutex("x").ttl(ttl).lock()).await.unwrap();
                 let value = server.ask(&["GET", "lock:x"]).unwrap();
                 assert!(value.starts_with(&format!("{}.fl1.{}.", guard.id(), guard.token())), "{what}: {value}");

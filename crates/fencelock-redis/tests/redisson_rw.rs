@@ -81,7 +81,7 @@ fn a_lease_that_their_watchdog_cuts_is_put_right() {
                 eventually("it is as long as before", || async { pttl(&server, "x") > 15_000 }).await;
                 in_time(began.elapsed(), "put right");
                 // What comes before it is watched again is put right by its renewal alone.
-                tokio::time::sleep(200 * MS).await;
+                tokio::time::sleep(SEC).await;
             }
             // They die, and are not there any more when their lease is over.
             tokio::time::sleep(3_500 * MS).await;

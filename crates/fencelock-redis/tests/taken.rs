@@ -92,8 +92,9 @@ fn a_record_that_is_to_end_too_early_is_kept() {
         let (alone, shared) = (c.mutex("x").lock().await.unwrap(), c.rw_lock("r").read().await.unwrap());
         tokio::time::sleep(250 * MS).await;
         for _ in 0..3 {
+            // Long before the next renewal by itself.
             for key in ["fl:x", "fl:r"] {
-                assert_eq!(server.ask(&["PEXPIRE", key, "400"]).unwrap(), ":1");
+                assert_eq!(server.ask(&["PEXPIRE", key, "4000"]).unwrap(), ":1");
             }
             eventually("put right", || async {
                 let long = |key| server.ask(&["PTTL", key]).unwrap()[1..].parse::<i64>().unwrap() > 1_000_000;

@@ -548,7 +548,7 @@ fn many_names_leave_only_rows_and_many_holds_are_one_session() {
         let mut guards: Vec<SharedGuard> = Vec::new();
         for first in (0..holds).step_by(500) {
             let all = (first..first + 500).map(|n| {
-                let lock = a.rw_lock(format!("h{n}")).ttl(3_000 * MS);
+                let lock = a.rw_lock(format!("h{n}")).ttl(6_000 * MS);
                 tokio::spawn(async move { lock.read().await.unwrap() })
             });
             for one in all.collect::<Vec<_>>() {
@@ -558,7 +558,7 @@ fn many_names_leave_only_rows_and_many_holds_are_one_session() {
         folder.execute(
             "CREATE TABLE log(id); CREATE TRIGGER t AFTER UPDATE OF beat ON fencelock_session BEGIN INSERT INTO log VALUES(new.id); END",
         );
-        tokio::time::sleep(6_000 * MS).await;
+        tokio::time::sleep(12_000 * MS).await;
         assert!(guards.iter().all(|guard| guard.is_valid()));
         let beats = folder.count("SELECT count(*) FROM log");
         assert!((4..=12).contains(&beats), "{beats} heartbeats in two ttls");

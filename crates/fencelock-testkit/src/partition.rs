@@ -93,7 +93,8 @@ pub async fn no_way_out(engine: &str, cluster: &impl Members, cut: Cut) {
 /// # Panics
 /// Two hold it.
 pub async fn a_way_out(engine: &str, cluster: &impl Members, cut: Cut) {
-    const CUT_OFF: Duration = Duration::from_secs(5);
+    // For two leases on end.
+    const CUT_OFF: Duration = Duration::from_secs(9);
     let (rounds, mut kept) = (tenth(20), 0);
     for round in 0..rounds {
         let leader = leader(cluster);

@@ -33,7 +33,7 @@ impl Members for Cluster {
     async fn client(&self, members: &[usize]) -> Client {
         let endpoints: Vec<_> = members.iter().map(|member| self.0.endpoint(*member)).collect();
         let mut config = Config::from_url(&self.0.url_of(&endpoints.join(","))).unwrap();
-        config.ttl = 2 * SEC;
+        config.ttl = 4 * SEC;
         built(ZooKeeperEngine::connect(config).await.unwrap())
     }
 }

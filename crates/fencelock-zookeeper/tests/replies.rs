@@ -34,5 +34,5 @@ async fn each_message_is_lost_once() {
 async fn signs_of_life_are_lost() {
     // A transaction that only checks.
     let beats = |message: &[u8]| message.get(8..12) == Some(&[0, 0, 0, 14][..]) && !writes(message);
-    wire(&Arc::new(ZooKeeper::start()), Dialect::Curator, 3 * SEC).await.signs_of_life(3 * SEC, beats).await;
+    wire(&Arc::new(ZooKeeper::start()), Dialect::Curator, 6 * SEC).await.signs_of_life(6 * SEC, beats).await;
 }

@@ -188,14 +188,16 @@ async fn withdraw_reply_lost(cx: Context) {
 }
 
 /// What a process does while it waits: how often its threads went to sleep, and how long they were busy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 struct Cost {
+    /// Since when.
+    at: Instant,
     sleeps: u64,
     busy: Duration,
 }
 impl Cost {
     fn of(pid: u32) -> Self {
-        let (mut sleeps, mut busy) = (0, 0);
+        let (at, mut sleeps, mut busy) = (Instant::now(), 0, 0);
         for thread in std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().flatten() {
             let read = |file| std::fs::read_to_string(thread.path().join(file)).unwrap_or_default();
             let (status, schedule) = (read("status"), read("schedstat"));
@@ -203,16 +205,17 @@ impl Cost {
             sleeps += line.and_then(|number| number.parse::<u64>().ok()).unwrap_or(0);
             busy += schedule.split(' ').next().and_then(|ns| ns.parse().ok()).unwrap_or(0);
         }
-        Self { sleeps, busy: Duration::from_nanos(busy) }
+        Self { at, sleeps, busy: Duration::from_nanos(busy) }
     }
-    /// As soon as it rests.
+    /// As soon as it rests: it has done nothing in three looks on end, which one that only stands still for a moment has not either.
     async fn at_rest(pid: u32) -> Self {
-        let mut last = Self::of(pid);
+        let (mut last, mut same) = (Self::of(pid), 0);
         let rests = async {
             loop {
                 tokio::time::sleep(100 * MS).await;
                 let now = Self::of(pid);
-                if now == last {
+                same = if (now.sleeps, now.busy) == (last.sleeps, last.busy) { same + 1 } else { 0 };
+                if same == 3 {
                     return now;
                 }
                 last = now;
@@ -223,13 +226,29 @@ impl Cost {
     /// It looks by itself once a second, which wakes a few threads. Whoever polls sleeps more often; whoever spins never does,
     /// and is busy.
     #[track_caller]
-    fn is_idle(self, pid: u32, secs: u64, more: u64) {
+    fn is_idle(self, pid: u32, more: u64) {
         let now = Self::of(pid);
+        // As long as it was: a machine that stands still makes it longer.
+        let secs = self.at.elapsed().as_secs() + 1;
         let (sleeps, busy) = (now.sleeps - self.sleeps, now.busy.saturating_sub(self.busy));
         // At either end of the span there may be one look.
         assert!(sleeps <= 5 * (secs + 1) + more, "{sleeps} times asleep in {secs} s");
         assert!(busy <= 20 * MS * u32::try_from(secs + 1).unwrap(), "{busy:?} busy in {secs} s");
     }
+}
+/// How many commands were sent, as soon as there are no more for a moment.
+async fn rested(sent: impl Fn() -> u64) -> u64 {
+    let (mut last, mut same) = (sent(), 0);
+    let rests = async {
+        while same < 5 {
+            tokio::time::sleep(60 * MS).await;
+            let now = sent();
+            same = if now == last { same + 1 } else { 0 };
+            last = now;
+        }
+        last
+    };
+    within("it rests", rests).await
 }
 /// A client, and how many commands his engine has sent; where it does not count them, how many core has.
 async fn counted(cx: &Context, ttl: Duration) -> (Client, impl Fn() -> u64) {
@@ -253,12 +272,15 @@ async fn idle_waiters(cx: Context) {
         Some(pid) => Some((pid, Cost::at_rest(pid).await)),
         None => None,
     };
-    let (before, end) = (sent(), Instant::now() + Duration::from_secs(secs));
-    eventually("they wait", || async { Instant::now() > end }).await;
+    let before = rested(&sent).await;
+    let began = Instant::now();
+    eventually("they wait", || async { began.elapsed() > Duration::from_secs(secs) }).await;
     let sent = sent() - before;
+    // As long as it was.
+    let secs = began.elapsed().as_secs();
     assert!(sent <= secs + 1, "{sent} commands in {secs} s");
     if let Some((pid, cost)) = cost {
-        cost.is_idle(pid, secs, 0);
+        cost.is_idle(pid, 0);
     }
     guard.release().await.unwrap();
     within("in", first).await.unwrap().unwrap().release().await.unwrap();
@@ -322,16 +344,16 @@ async fn no_spin_when_not_head(cx: Context) {
         Some(pid) => Some((pid, Cost::at_rest(pid).await)),
         None => None,
     };
-    let (before, freed) = (sent(), Instant::now());
+    let (before, freed) = (rested(&sent).await, Instant::now());
     // Free, or granted to one who does not answer: not theirs to take, until he has had his time.
     guard.release().await.unwrap();
     puppet.granted().await;
-    let secs = freed.elapsed().as_secs() + 1;
     // That it is told, and takes it, wakes some threads as well.
     if let Some((pid, cost)) = cost {
-        cost.is_idle(pid, secs, 30);
+        cost.is_idle(pid, 30);
     }
     let sent = sent() - before;
+    let secs = freed.elapsed().as_secs() + 1;
     assert!(sent <= secs + 1, "{sent} commands in {secs} s");
     assert!(puppet.release(&name).await);
     within("in", wait).await.unwrap().unwrap().release().await.unwrap();

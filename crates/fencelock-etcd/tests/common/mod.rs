@@ -30,13 +30,17 @@ pub async fn counted(etcd: &Etcd) -> [Client; 2] {
     for client in &clients {
         client.mutex("first").lock().await.unwrap().release().await.unwrap();
     }
+    quiet(|| calls(etcd, "Txn"), SEC / 2, 0.5).await;
+    clients
+}
+/// Until fewer than so many are said within that time.
+pub async fn quiet(words: impl Fn() -> f64, within: Duration, most: f64) {
     eventually("it is quiet", || async {
-        let before = calls(etcd, "Txn");
-        tokio::time::sleep(SEC / 2).await;
-        calls(etcd, "Txn") - before < 0.5
+        let before = words();
+        tokio::time::sleep(within).await;
+        words() - before < most
     })
     .await;
-    clients
 }
 /// So many keys are watched. What happens before a waiter's watches are there costs it one look more.
 pub async fn watched(etcd: &Etcd, keys: f64) {

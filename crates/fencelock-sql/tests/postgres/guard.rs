@@ -84,7 +84,7 @@ async fn renewals_do_not_wait() {
     let server = orders();
     let a = locks(&server.url()).await;
     let mut db = connect(&server).await;
-    let ttl = 2 * SEC;
+    let ttl = 3 * SEC;
     let (alone, beside) = (a.mutex("m").ttl(ttl).lock().await.unwrap(), a.rw_lock("r").ttl(ttl).read().await.unwrap());
     let mut tx = begin(&mut db).await;
     fence::guard(&mut tx, &alone).await.unwrap().unwrap();
@@ -103,7 +103,7 @@ async fn a_lease_that_ends_while_it_waits() {
     let server = orders();
     let a = locks(&server.url()).await;
     let (mut b, mut c) = (connect(&server).await, connect(&server).await);
-    let guard = a.mutex("x").lease(2 * SEC).lock().await.unwrap();
+    let guard = a.mutex("x").lease(4 * SEC).lock().await.unwrap();
     let hold = Hold::from(&guard);
     let other = b.transaction().await.unwrap();
     other.execute("SELECT FROM fencelock_lock WHERE name = 'x' FOR UPDATE", &[]).await.unwrap();
@@ -114,7 +114,7 @@ async fn a_lease_that_ends_while_it_waits() {
     });
     blocked(&server, 1).await;
     assert!(guard.is_valid(), "this machine is too slow for this test");
-    tokio::time::sleep(2 * SEC + 100 * MS).await;
+    tokio::time::sleep(4 * SEC + 100 * MS).await;
     other.rollback().await.unwrap();
     assert_eq!(soon(waits).await.unwrap(), (Err(Refused::Lost), ErrorKind::Lost));
 }

@@ -11,7 +11,8 @@ use std::{fs, time::Duration};
 pub(crate) fn starvation() {
     let folder = Folder::new();
     let seconds = if full() { 30 } else { 5 };
-    let end = now() + (seconds + 1) * 1_000_000_000;
+    // They take a moment to start.
+    let end = now() + (seconds + 3) * 1_000_000_000;
     let mut workers: Vec<_> =
         (0..16).map(|_| Worker::start(&["loop", folder.database().to_str().unwrap(), "x", &end.to_string()])).collect();
     let mut counts = Vec::new();

@@ -93,7 +93,7 @@ pub(crate) fn stop(folder: &Folder, worker: &Worker) {
 }
 pub(crate) fn inside_transaction() {
     let folder = Folder::new();
-    let ttl = Duration::from_millis(800);
+    let ttl = Duration::from_secs(3);
     let mut holder = Worker::hold(&folder.database(), "x", ttl);
     holder.hear("held");
     let mut waiter = Worker::hold(&folder.database(), "x", ttl);

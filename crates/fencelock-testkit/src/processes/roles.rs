@@ -78,7 +78,7 @@ async fn contend(client: Client, words: &[String]) {
 ///   `enter` (again, as the owner that it is), `downgrade`, `release`.
 /// * `spans ADDRESS NAME COUNTER LOG ROUNDS END_NS CLAIM…`: see `record`; each claim is a task.
 /// * `cancel ADDRESS ROUNDS`: tasks that give up at random moments.
-/// * `loop ADDRESS NAME END_NS`: takes a mutex again and again; says how often, the longest wait in µs, and the most ahead of it.
+/// * `loop ADDRESS NAME END_NS`: takes a mutex again and again, once at least; says how often, the longest wait in µs, and the most ahead of it.
 pub async fn play(client: Client, words: &[String]) -> bool {
     let word = |i: usize| words[i].as_str();
     let number = |i: usize| word(i).parse::<u64>().unwrap();
@@ -97,7 +97,8 @@ pub async fn play(client: Client, words: &[String]) -> bool {
         "spans" => record(words[7..].iter().map(|what| (client.clone(), what.as_str())), words).await,
         "loop" => {
             let (mut grants, mut longest, mut ahead) = (0u64, Duration::ZERO, 0);
-            while now() < number(3) {
+            // Once at least, however long it took to come.
+            while grants == 0 || now() < number(3) {
                 let asked = Instant::now();
                 let mut wait = std::pin::pin!(client.mutex(word(2)).lock());
                 let guard = std::future::poll_fn(|cx| {
@@ -185,7 +186,7 @@ async fn obey(mut guard: Any, again: Mutex) {
 
 /// Each of these takes its claim again and again and writes down from when to when it held, as lines for
 /// [`parse`](super::parse). Who is alone adds one to the counter, a file, as nobody could beside somebody else. Until all rounds
-/// are done, the end has come, or there is a file `LOG.stop`. The words are those of `spans`.
+/// are done, the end has come (after one round at least), or there is a file `LOG.stop`. The words are those of `spans`.
 async fn record(claims: impl IntoIterator<Item = (Client, &str)>, words: &[String]) {
     let task = |(client, what): (Client, &str)| tokio::spawn(spans(client, words.to_vec(), claim(what)));
     let tasks: Vec<_> = claims.into_iter().map(task).collect();
@@ -198,9 +199,10 @@ async fn record(claims: impl IntoIterator<Item = (Client, &str)>, words: &[Strin
 async fn spans(client: Client, words: Vec<String>, claim: Claim) -> String {
     let number = |i: usize| words[i].parse::<u64>().unwrap();
     let mut log = String::new();
-    for _ in 0..number(5) {
+    for round in 0..number(5) {
         let asked = now();
-        if asked >= number(6) || Path::new(&format!("{}.stop", words[4])).exists() {
+        // Once at least, however long it took to come.
+        if round > 0 && asked >= number(6) || Path::new(&format!("{}.stop", words[4])).exists() {
             break;
         }
         let (ttl, owner) = (Duration::from_secs(30), client.owner());

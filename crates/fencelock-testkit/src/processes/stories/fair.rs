@@ -7,7 +7,8 @@ use std::time::Duration;
 pub fn starvation<S: Scene>() {
     let scene = S::new();
     let seconds = if full() { 30 } else { 4 };
-    let end = (now() + (seconds + 2) * 1_000_000_000).to_string();
+    // They take a moment to start.
+    let end = (now() + (seconds + 3) * 1_000_000_000).to_string();
     let mut workers: Vec<_> = (0..16).map(|n| scene.start(n, "loop", &["x", &end])).collect();
     let (mut counts, mut longest) = (Vec::new(), Duration::ZERO);
     for worker in &mut workers {
