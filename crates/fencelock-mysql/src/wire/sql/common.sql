@@ -11,6 +11,8 @@ BEGIN
   IF NOT @@session.autocommit THEN
     SET SESSION autocommit = 1;
   END IF;
+  -- What is read without a transaction was committed, too.
+  SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
   IF @@session.innodb_lock_wait_timeout > 1 THEN
     SET SESSION innodb_lock_wait_timeout = 1;
   END IF;

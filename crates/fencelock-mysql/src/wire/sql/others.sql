@@ -301,11 +301,12 @@ cleaning: BEGIN
     SELECT TRUE, l.fence INTO v_mine, v_fence FROM fencelock_lock l
       WHERE l.space = v_space AND l.name = v_name AND l.fence < t - p_retention AND (l.hold IS NULL OR l.ends < t - p_retention)
       FOR UPDATE SKIP LOCKED;
-    IF v_mine
-      AND NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = v_space AND h.name = v_name)
-      AND NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = v_space AND q.name = v_name)
-      AND NOT EXISTS (SELECT 1 FROM fencelock_cell v WHERE v.space = v_space AND v.name = v_name AND v.value IS NOT NULL)
-    THEN
+    IF v_mine THEN
+      SELECT NOT EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = v_space AND h.name = v_name)
+        AND NOT EXISTS (SELECT 1 FROM fencelock_waiter q WHERE q.space = v_space AND q.name = v_name)
+        AND NOT EXISTS (SELECT 1 FROM fencelock_cell v WHERE v.space = v_space AND v.name = v_name AND v.value IS NOT NULL) INTO v_mine;
+    END IF;
+    IF v_mine THEN
       DELETE FROM fencelock_cell WHERE space = v_space AND name = v_name;
       DELETE FROM fencelock_write WHERE space = v_space AND name = v_name;
       DELETE FROM fencelock_lock WHERE space = v_space AND name = v_name;

@@ -51,14 +51,15 @@ acquiring: BEGIN
     IF NOT p_wait THEN
       CALL fencelock_is_skewed(p_space, p_name, t, l_kind, l_hold, l_ttl, l_ends, v_skewed);
     END IF;
-    IF NOT p_wait THEN
-      SELECT l_hold <=> p_hold
-        OR EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold) INTO v_mine;
-    END IF;
-    IF NOT p_wait AND NOT v_mine AND NOT v_skewed THEN
+    IF NOT p_wait AND NOT v_skewed THEN
       CALL fencelock_refusal(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, p_kind, p_claim, p_take, p_size,
         9223372036854775807, v_code);
       IF v_code IS NOT NULL THEN
+        -- After that: what an earlier copy of it was granted meanwhile is not in its way.
+        SELECT l_hold <=> p_hold
+          OR EXISTS (SELECT 1 FROM fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold) INTO v_mine;
+      END IF;
+      IF v_code IS NOT NULL AND NOT v_mine THEN
         CALL fencelock_refuse(v_code, p_space, p_name, t, l_kind, l_size, 9223372036854775807);
         LEAVE acquiring;
       END IF;
@@ -290,7 +291,7 @@ looking: BEGIN
   SET w_ticket = NULL;
   SELECT q.ticket, q.claim, q.take, q.ttl, q.floor, q.who INTO w_ticket, w_claim, w_take, w_ttl, w_floor, w_who
     FROM fencelock_waiter q WHERE q.hold = p_hold AND q.space = p_space AND q.name = p_name;
-  IF w_ticket IS NULL THEN
+  IF w_ticket IS NULL OR l_kind IN ('session', 'cell') THEN
     COMMIT;
     CALL fencelock_tell('gone', p_space, p_name, t, 0);
     LEAVE looking;

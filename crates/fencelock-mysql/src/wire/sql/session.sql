@@ -99,6 +99,10 @@ seizing: BEGIN
     COMMIT;
     LEAVE seizing;
   END IF;
+  IF NOT (l_kind <=> 'session') THEN
+    -- Nobody who lives waits for a lease of it. *Invariant (SAFETY E1):* who has been silent and comes back finds no place here.
+    DELETE FROM fencelock_waiter WHERE space = p_space AND name = p_name;
+  END IF;
   IF p_floor > l_fence AND p_floor > t + 86400000000 THEN
     SET p_floor = 0;
   END IF;
@@ -264,9 +268,10 @@ END
 CREATE PROCEDURE fencelock_bury_holder(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_token BIGINT, IN p_bearer BINARY(16))
 SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_is BOOLEAN;
-  SELECT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = 'session' AND l.fence = p_token
-    AND l.bearer = p_bearer AND IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) = l.pid) INTO v_is;
+  DECLARE v_is BOOLEAN DEFAULT FALSE;
+  -- It may be about to have it anew: then this waits for its token.
+  SELECT TRUE INTO v_is FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = 'session' AND l.fence = p_token
+    AND l.bearer = p_bearer AND IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) = l.pid LOCK IN SHARE MODE;
   IF v_is THEN
     CALL fencelock_bury(p_bearer);
   ELSE
