@@ -36,7 +36,11 @@ fn whoever_has_these_rights_has_all_that_there_is() {
     assert_eq!(server.ask(&["ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all"]).unwrap(), "+OK");
     assert_eq!(server.ask(&line.split_whitespace().collect::<Vec<_>>()).unwrap(), "+OK", "{line}");
     let url = format!("redis://app:pw@127.0.0.1:{}?namespace=shop", server.port());
-    let (busy, next) = operators_meet_a_run(&url, &["--ttl", "3s"], || next(&url));
+    let (busy, next) = operators_meet_a_run(&url, &["--ttl", "6s"], || {
+        // It is renewed, too.
+        std::thread::sleep(std::time::Duration::from_millis(2_500));
+        next(&url)
+    });
     assert!(busy.contains("\"sleep\""), "{busy}");
     assert!(next.wait_with_output().unwrap().status.success());
     for mode in [&["-s"][..], &["--write"], &["--permits", "1/2"]] {

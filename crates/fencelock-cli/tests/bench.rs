@@ -29,7 +29,7 @@ fn every_engine_is_measured_beside_its_driver() {
         ("sqlite", "native", None),
         ("redis", "native", Some(redis.url())),
         ("etcd", "native", Some(etcd.url())),
-        ("zookeeper", "curator", Some(format!("{}?ttl=3s", zk.url()))),
+        ("zookeeper", "curator", Some(format!("{}?ttl=10s", zk.url()))),
         ("postgres", "lease", Some(postgres.url())),
         ("postgres", "session", Some(format!("{}?strategy=session", postgres.url()))),
         ("mysql", "lease", Some(mariadb.url())),
@@ -37,7 +37,7 @@ fn every_engine_is_measured_beside_its_driver() {
     ] {
         let mut command = place.fencelock();
         command.args(SHORT).arg("--json").args(url);
-        let (code, out, err) = finish_within(&mut command, Duration::from_secs(60));
+        let (code, out, err) = finish_within(&mut command, Duration::from_secs(120));
         assert_eq!(code, 0, "{err}");
         let rows = rows(&out);
         let cases: Vec<_> =
@@ -52,7 +52,9 @@ fn every_engine_is_measured_beside_its_driver() {
                 continue;
             }
             positive(row, &["raw_pairs_per_s", "ratio"]);
-            assert!((of("ratio") - of("pairs_per_s") / of("raw_pairs_per_s")).abs() < 0.02, "{row}");
+            // Both are rounded.
+            let rounding = 0.02 + 0.5 * (1.0 + of("ratio")) / of("raw_pairs_per_s");
+            assert!((of("ratio") - of("pairs_per_s") / of("raw_pairs_per_s")).abs() < rounding, "{row}");
             assert!(of("p50_us") <= of("p99_us") && row.get("handoff_p50_us").is_none(), "{row}");
         }
         positive(&rows[2], &["pairs_per_s", "p50_us", "handoff_p50_us", "handoff_p99_us"]);
@@ -71,7 +73,9 @@ fn every_engine_is_measured_beside_its_driver() {
 fn a_table_and_a_page() {
     let place = Place::new();
     let page = place.path("page.html");
-    let (code, out, err) = finish(place.fencelock().args(SHORT).arg("memory:").arg("--html").arg(&page));
+    let mut command = place.fencelock();
+    command.args(SHORT).arg("memory:").arg("--html").arg(&page);
+    let (code, out, err) = finish_within(&mut command, Duration::from_secs(60));
     assert_eq!(code, 0, "{err}");
     assert_eq!(out.lines().count(), 2 + 4, "{out}");
     assert!(out.starts_with("memory native\n") && out.contains("uncontended"), "{out}");

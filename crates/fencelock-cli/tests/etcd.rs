@@ -38,5 +38,5 @@ fn etcdctl_and_operators_meet_a_run() {
 #[test]
 fn the_next_one_runs_when_the_lease_of_a_killed_one_ends() {
     let etcd = Etcd::start();
-    server::a_killed_run_is_replaced("etcd", &etcd.url(), "3s");
+    server::a_killed_run_is_replaced("etcd", &etcd.url(), "6s");
 }

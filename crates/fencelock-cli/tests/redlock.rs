@@ -52,7 +52,7 @@ fn a_held_lock_is_listed_once() {
 #[test]
 fn a_killed_run_is_replaced() {
     let (_nodes, url) = five();
-    server::a_killed_run_is_replaced("redlock", &url, "2s");
+    server::a_killed_run_is_replaced("redlock", &url, "6s");
 }
 
 #[test]

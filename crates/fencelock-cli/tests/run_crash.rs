@@ -118,11 +118,11 @@ fn holder_and_head_waiter_die_at_once() {
 #[test]
 fn wrapper_and_minder_die_at_once() {
     let place = Place::new();
-    let lease = Duration::from_secs(3);
+    let lease = Duration::from_secs(5);
     let mut worst = Duration::ZERO;
     let rounds = if full() { 100 } else { 4 };
     for _ in 0..rounds {
-        let mut holder = holder(&place, "3s");
+        let mut holder = holder(&place, "5s");
         let mut next = waiter(&place, 1, NEXT);
         let job = place.pid("job").as_raw_pid();
         let minder = minder_of(pid_of(&holder)).as_raw_pid();
@@ -144,7 +144,7 @@ fn wrapper_and_minder_die_at_once() {
         until("the end of what it left", || place.beating().is_empty().then_some(()));
     }
     let limit = lease + LIMIT;
-    let what = "kill -9 of wrapper and minder at once to the next grant, the lease is 3 s, worst";
+    let what = "kill -9 of wrapper and minder at once to the next grant, the lease is 5 s, worst";
     bar(what, format!("{worst:.1?} of {rounds}"), &format!("≤ {limit:?}"), worst <= limit);
 }
 

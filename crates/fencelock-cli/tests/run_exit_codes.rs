@@ -118,7 +118,7 @@ fn a_configuration_that_is_wrong() {
 fn max_hold_ends_the_job_with_76() {
     let place = Place::new();
     let script = "trap 'echo > $D/termed; exit 0' TERM; echo > $D/up; while :; do sleep 0.01; done";
-    let (code, _, err) = finish(&mut place.run(&["--max-hold", "2s"], script));
+    let (code, _, err) = finish(&mut place.run(&["--max-hold", "5s"], script));
     assert_eq!(code, 76, "{err}");
     assert_eq!(place.read("termed"), "\n");
     assert!(err.contains("--max-hold"), "{err}");

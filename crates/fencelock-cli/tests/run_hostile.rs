@@ -189,22 +189,25 @@ while :; do echo "$$ $EPOCHREALTIME" >> $D/beats; read -t 0.005 -u 9; done"#;
 #[test]
 fn a_job_that_forks_faster_than_it_dies() {
     let place = Place::on_disk();
-    // Chains of processes that live for some 100 µs each, every other one in a session of its own; bounded by time and number.
+    // Chains of processes that live for some 400 µs each, every other one in a session of its own; bounded by time and
+    // number: fewer in all than the 32768 pids that there may be, so that none comes twice.
     let chain = r#"#include <stdio.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/time.h>
 #include <unistd.h>
 int main(int c, char **v) {
-  struct timeval t;
+  struct timeval t, s;
   signal(SIGTERM, SIG_IGN);
-  gettimeofday(&t, 0);
+  gettimeofday(&s, 0);
   int beats = open(v[1], O_WRONLY | O_APPEND | O_CREAT, 0666);
-  long end = t.tv_sec + 3;
-  for (int n = 0; n < 50000; n++) {
+  long end = s.tv_sec + 3;
+  for (int n = 0; n < 7000; n++) {
     gettimeofday(&t, 0);
     if (t.tv_sec > end) break;
     if (n % 16 == 0) dprintf(beats, "%d %ld.%06ld\n", getpid(), (long)t.tv_sec, (long)t.tv_usec);
+    long early = 400L * n - (t.tv_sec - s.tv_sec) * 1000000 - (t.tv_usec - s.tv_usec);
+    if (early > 0) usleep(early);
     if (fork()) _exit(0);
     if (n % 2) setsid();
   }
@@ -294,11 +297,11 @@ fn a_job_with_other_rights_keeps_the_lock_and_is_named() {
     if !takes_other_rights(&place) {
         return common::cannot_run("it takes root and a file system where programs may take other rights");
     }
-    let stubborn = "run --ttl 1s --max-hold 1s --grace 50ms x -- ./rights 8000";
+    let stubborn = "run --ttl 3s --max-hold 3s --grace 50ms x -- ./rights 12000";
     let mut holder = start(nobody(&place, stubborn).stderr(Stdio::piped()));
     until("it is held", || (finish(&mut nobody(&place, "status -q x")).0 == 0).then_some(()));
     // Past its lease and its time: it runs, so the lock is held.
-    std::thread::sleep(std::time::Duration::from_millis(2500));
+    std::thread::sleep(std::time::Duration::from_secs(5));
     let (code, _, err) = finish(&mut nobody(&place, "run -n x -- touch ran"));
     assert_eq!(code, 75, "{err}");
     assert_eq!(code_of(end_of(&mut holder)), 76);

@@ -15,7 +15,7 @@ use rustix::process::Signal;
 
 fn holder(place: &Place, job: &str) -> Running {
     place.clear();
-    let holder = start(place.run(&["--ttl", "3s"], job).stderr(Stdio::null()));
+    let holder = start(place.run(&["--ttl", "4s"], job).stderr(Stdio::null()));
     place.line("ready");
     holder
 }
@@ -101,7 +101,7 @@ fn the_minder_alone_is_stopped_and_the_wrapper_renews() {
     stop(minder);
     let since = now_micros();
     // Past its lease: the job beats on, since the wrapper renews.
-    until("beats past the lease", || (place.last_beat() > since + 3_600_000).then_some(()));
+    until("beats past the lease", || (place.last_beat() > since + 4_600_000).then_some(()));
     // What the minder knew has passed, and on waking it learns first that there is more.
     kill(minder.as_raw_pid(), Signal::CONT);
     let since = now_micros();

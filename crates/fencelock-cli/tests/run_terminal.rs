@@ -80,7 +80,7 @@ fn ctrl_z_past_the_lease() {
         place.clear();
         let mut shell = Shell::start(&place);
         std::fs::write(place.path("hard"), BEATS).expect("a script");
-        shell.line("$F run x --ttl 3s -- bash $D/hard");
+        shell.line("$F run x --ttl 4s -- bash $D/hard");
         place.line("ready");
         let job = place.pid("job").as_raw_pid();
         let mut next = start(place.run(&[], NEXT).stderr(std::process::Stdio::null()));

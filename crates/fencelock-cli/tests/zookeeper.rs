@@ -35,5 +35,5 @@ fn a_ttl_is_asked_of_the_server() {
 #[test]
 fn a_killed_run_is_replaced() {
     let zk = ZooKeeper::start();
-    server::a_killed_run_is_replaced("zookeeper", &zk.url(), "2s");
+    server::a_killed_run_is_replaced("zookeeper", &zk.url(), "6s");
 }

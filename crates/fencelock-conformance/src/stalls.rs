@@ -4,7 +4,10 @@
 //! away delays a server whose turn was there, and nobody else.
 use fencelock_core::{BootClock, Clock, Moment};
 use std::{
-    sync::{Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::Duration,
 };
@@ -15,16 +18,21 @@ const NONE: Duration = Duration::from_millis(3);
 
 /// When a processor ran again, and for how long it had not.
 static STALLS: Mutex<Vec<(Moment, Duration)>> = Mutex::new(Vec::new());
+/// When the present nap on each of them began.
+static NAPS: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new());
 
 /// From now on, until the process ends.
 pub(crate) fn watch() {
     static WATCHING: OnceLock<()> = OnceLock::new();
     WATCHING.get_or_init(|| {
         for pin in processors() {
+            let began = Arc::new(AtomicU64::new(BootClock.now().as_nanos()));
+            NAPS.lock().unwrap_or_else(PoisonError::into_inner).push(began.clone());
             thread::spawn(move || {
                 pin();
                 loop {
                     let before = BootClock.now();
+                    began.store(before.as_nanos(), Relaxed);
                     thread::sleep(NAP);
                     let after = BootClock.now();
                     let still = before.until(after).saturating_sub(NAP);
@@ -38,10 +46,15 @@ pub(crate) fn watch() {
 }
 /// The longest time since then in which a thread that wanted to run did not.
 pub(crate) fn worst_since(began: Moment) -> Duration {
-    // One that lasts still is told when it is over.
+    // One that has just ended is about to be told.
     thread::sleep(2 * NAP);
+    let (now, naps) = (BootClock.now(), NAPS.lock().unwrap_or_else(PoisonError::into_inner));
+    // One that lasts still is not told before it is over.
+    let lasting = naps.iter().map(|nap| Moment::from_nanos(nap.load(Relaxed)).until(now).saturating_sub(NAP));
+    let lasting = lasting.filter(|still| *still > NONE);
     let stalls = STALLS.lock().unwrap_or_else(PoisonError::into_inner);
-    stalls.iter().rev().take_while(|(ended, _)| *ended >= began).map(|(_, still)| *still).max().unwrap_or_default()
+    let ended = stalls.iter().rev().take_while(|(ended, _)| *ended >= began).map(|(_, still)| *still);
+    ended.chain(lasting).max().unwrap_or_default()
 }
 
 /// What puts a thread on each of them.

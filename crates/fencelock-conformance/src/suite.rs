@@ -281,8 +281,9 @@ mod tests {
             Connection::new(Arc::new(MemoryEngine::on(self.0.clone()).default_ttl(ttl)))
         }
     }
-    fn prove(needs: &'static [Need], run: fn(Context) -> Running) -> Result<(), String> {
-        let case = Case { id: "redisson/lock-unlock", path: "here", needs, limit: Duration::from_millis(300), run };
+    /// What is stuck is found out after `limit`: short where it is to be, else long.
+    fn prove(limit: Duration, needs: &'static [Need], run: fn(Context) -> Running) -> Result<(), String> {
+        let case = Case { id: "redisson/lock-unlock", path: "here", needs, limit, run };
         let store = Store::start(&Memory);
         match catch_unwind(AssertUnwindSafe(|| store.prove("a trial", &case))) {
             Ok(proved) => proved.map_err(|failed| failed.message().unwrap_or_default().to_owned()),
@@ -292,23 +293,24 @@ mod tests {
 
     #[test]
     fn what_a_case_does_wrong_is_told() {
+        let (short, long) = (Duration::from_millis(300), Duration::from_secs(30));
         let good = |cx: Context| -> Running {
             Box::pin(async move {
                 cx.client().await.mutex(cx.name("m")).lock().await.unwrap().release().await.unwrap();
             })
         };
-        assert_eq!(prove(&[], good), Ok(()));
+        assert_eq!(prove(long, &[], good), Ok(()));
         let hangs = |_| -> Running { Box::pin(std::future::pending()) };
-        assert!(prove(&[], hangs).unwrap_err().contains("a trial is stuck"));
+        assert!(prove(short, &[], hangs).unwrap_err().contains("a trial is stuck"));
         let blocks = |_| -> Running {
             Box::pin(async {
                 tokio::spawn(async { std::thread::sleep(Duration::from_secs(2)) });
                 std::thread::sleep(Duration::from_secs(2));
             })
         };
-        assert!(prove(&[], blocks).unwrap_err().contains("a trial is stuck"));
+        assert!(prove(short, &[], blocks).unwrap_err().contains("a trial is stuck"));
         let panics = |cx: Context| -> Running { Box::pin(async move { panic!("in {}", cx.family().name()) }) };
-        assert_eq!(prove(&[], panics), Err("in memory".to_owned()));
+        assert_eq!(prove(long, &[], panics), Err("in memory".to_owned()));
         // It waits for the leftover to go, and is stuck over it.
         let leaves = |cx: Context| -> Running {
             Box::pin(async move {
@@ -316,7 +318,7 @@ mod tests {
                 std::mem::forget(client.mutex(cx.name("m")).lock().await.unwrap());
             })
         };
-        assert!(prove(&[], leaves).is_err());
+        assert!(prove(short, &[], leaves).is_err());
     }
     #[test]
     fn what_an_engine_lacks_is_told() {

@@ -179,7 +179,9 @@ fn a_displaced_wait_is_withdrawn_too() {
         let mut wait = waiter.mutex("a").lock();
         assert!(tokio::time::timeout(700 * MS, &mut wait).await.is_err(), "longer than the window of its command");
         server.lose_data();
-        let second = other.spawn(holder.mutex("a").lock()).await.unwrap().unwrap();
+        // This blocks the runtime: the wait does not come first.
+        let take = || other.block_on(within("taken", 10 * SEC, holder.mutex("a").lock()));
+        let second = std::thread::scope(|scope| scope.spawn(take).join().unwrap()).unwrap();
         tokio::select! {
             _ = &mut wait => panic!("it is held"),
             _ = soon("it queues again", 5 * SEC, || server.census() == (1, 1)) => {}

@@ -124,7 +124,7 @@ fn a_shutdown_withdraws_the_waits_of_a_blocked_runtime() {
 fn what_a_shutdown_leaves_held_is_told_when_it_ends() {
     for flavour in [0, 1] {
         let server = server();
-        let [own, session] = flavours(&server, SEC / 2);
+        let [own, session] = flavours(&server, 4 * SEC);
         let a = client(if flavour == 0 { own } else { session });
         let b = client(lease(&server));
         runtime().block_on(async {

@@ -98,9 +98,10 @@ fn sixteen_clients_take_turns() {
         runtime().block_on(async {
             let mut tasks = Vec::new();
             for _ in 0..clients {
+                // Long: no node is out before it has been silent for seconds.
                 let engines = nodes.iter().map(|node| {
                     let link = Link::new(Handle::current(), MS / 5);
-                    Arc::new(MemoryEngine::on(node.clone()).over(link)) as Arc<dyn Engine>
+                    Arc::new(MemoryEngine::on(node.clone()).default_ttl(4 * LONG).over(link)) as Arc<dyn Engine>
                 });
                 let client = Client::quorum(engines).unwrap().build().unwrap();
                 let (inside, entered, last, waits) = (inside.clone(), entered.clone(), last.clone(), waits.clone());

@@ -64,7 +64,7 @@ async fn a_slow_release_costs_nobody_else_a_hold() {
     next.release().await.unwrap();
     within("y is free", other.mutex("y").lock()).await.unwrap().release().await.unwrap();
     // Its time is over while the tables are locked: nobody calls it back but the session itself.
-    let brief = ours.mutex("z").ttl(2 * SEC).max_hold(SEC).lock().await.unwrap();
+    let brief = ours.mutex("z").ttl(3 * SEC).max_hold(SEC).lock().await.unwrap();
     let beside = ours.mutex("beside").ttl(6 * SEC).lock().await.unwrap();
     let mut operator = Session::new(&server);
     operator.ask("LOCK TABLES fencelock_lock WRITE");

@@ -58,7 +58,7 @@ async fn a_try_whose_answer_was_lost_and_whose_row_is_kept() {
 async fn a_turn_that_comes_while_the_row_is_kept() {
     let server = MariaDb::start();
     let [a, b, c] = [client(&server.url()).await, client(&server.url()).await, client(&server.url()).await];
-    let held = a.mutex("x").ttl(2 * SEC).lock().await.unwrap();
+    let held = a.mutex("x").ttl(3 * SEC).lock().await.unwrap();
     let first = tokio::spawn(b.mutex("x").lock());
     queued(&b, "x", 1).await;
     let second = tokio::spawn(c.mutex("x").lock());
@@ -170,12 +170,12 @@ async fn a_clock_that_is_set_back() {
         b.rw_lock("r").try_write().await.unwrap().map(|guard| drop(tokio::spawn(guard.release()))).is_ok()
     })
     .await;
-    let more = a.semaphore("s", 1).ttl(2 * SEC).acquire(1).await.unwrap();
+    let more = a.semaphore("s", 1).ttl(5 * SEC).acquire(1).await.unwrap();
     let wait = tokio::spawn(b.semaphore("s", 1).acquire(1));
     queued(&a, "s", 1).await;
     ahead();
     within("who waits", wait).await.unwrap().unwrap().release().await.unwrap();
-    let alone = a.mutex("m").ttl(2 * SEC).lock().await.unwrap();
+    let alone = a.mutex("m").ttl(5 * SEC).lock().await.unwrap();
     let wait = tokio::spawn(b.mutex("m").lock());
     queued(&a, "m", 1).await;
     ahead();
@@ -420,7 +420,7 @@ async fn doorbells_of_tickets() {
     let (c, other) = (client(&format!("{}?doorbell=on", server.url())).await, client(&server.url()).await);
     let wait = async |name: &str| {
         let held = other.mutex(name).lock().await.unwrap();
-        let wait = tokio::spawn(c.mutex(name).ttl(SEC).lock());
+        let wait = tokio::spawn(c.mutex(name).ttl(4 * SEC).lock());
         queued(&other, name, 1).await;
         held.release().await.unwrap();
         within("its turn", wait).await.unwrap().unwrap()

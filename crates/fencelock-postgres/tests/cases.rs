@@ -238,7 +238,7 @@ async fn records_that_are_there() {
 async fn records_that_go() {
     let server = Postgres::start();
     let a = client(&server.url()).await;
-    let held = a.mutex("x").ttl(SEC).lock().await.unwrap();
+    let held = a.mutex("x").ttl(6 * SEC).lock().await.unwrap();
     server.ask("DELETE FROM fencelock_lock");
     assert_eq!(soon(held.lost()).await, LossReason::TakenOver);
     assert!(held.release().await.is_err());

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use fencelock_core::{Client, Guard, Result};
 use fencelock_testkit::{
-    Postgres,
+    Postgres, on_a_steady_machine,
     processes::{bar, full},
 };
 use std::time::{Duration, Instant};
@@ -58,8 +58,11 @@ async fn a_crowd_that_is_abandoned() {
 }
 /// The server needs longer for all of them than anybody waits for his answer: who is behind does not ask again for that, and does not cancel
 /// what is done for another one. (Red: all are asked for at once.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_crowd_at_a_slow_server() {
+#[test]
+fn a_crowd_at_a_slow_server() {
+    on_a_steady_machine(500 * MS, || runtime().block_on(a_slow_server()));
+}
+async fn a_slow_server() {
     let (server, many) = (Postgres::with(&["track_functions=pl"]), 500);
     client(&server.url()).await;
     server.ask(

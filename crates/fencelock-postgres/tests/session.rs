@@ -63,7 +63,7 @@ async fn a_slow_release_costs_nobody_else_a_hold() {
     within("x is free", other.mutex("x").lock()).await.unwrap().release().await.unwrap();
     within("y is free", other.mutex("y").lock()).await.unwrap().release().await.unwrap();
     // Its time is over while somebody keeps the tables: nobody calls it back but the session itself.
-    let brief = ours.mutex("z").ttl(2 * SEC).at_least(MS).max_hold(SEC).lock().await.unwrap();
+    let brief = ours.mutex("z").ttl(3 * SEC).at_least(MS).max_hold(SEC).lock().await.unwrap();
     let beside = ours.mutex("beside").ttl(6 * SEC).lock().await.unwrap();
     let mut operator = Session::new(&server);
     operator.ask("BEGIN; LOCK TABLE fencelock_lock");

@@ -185,7 +185,7 @@ async fn rows_that_are_kept_delay_nobody_else() {
         std::future::ready(server.ask("SELECT count(*) FROM fencelock_waiter") == MANY.to_string())
     })
     .await;
-    let job = a.mutex("job").ttl(3 * SEC).lock().await.unwrap();
+    let job = a.mutex("job").ttl(4 * SEC).lock().await.unwrap();
     // Their turn has come, and the rows are kept.
     let mut session = Session::new(&server);
     session.ask("BEGIN");
@@ -260,7 +260,7 @@ async fn a_clock_that_is_set() {
         b.rw_lock("r").try_write().await.unwrap().map(|guard| drop(tokio::spawn(guard.release()))).is_ok()
     })
     .await;
-    let more = a.semaphore("s", 1).ttl(2 * SEC).acquire(1).await.unwrap();
+    let more = a.semaphore("s", 1).ttl(5 * SEC).acquire(1).await.unwrap();
     let wait = tokio::spawn(b.semaphore("s", 1).acquire(1));
     queued(&a, "s", 1).await;
     ahead();
@@ -268,7 +268,7 @@ async fn a_clock_that_is_set() {
     let alone = a.mutex("m").ttl(2 * SEC).lock().await.unwrap();
     ahead();
     eventually("another kind", || async { b.rw_lock("m").try_read().await.is_ok_and(|got| got.is_ok()) }).await;
-    let over = a.mutex("ahead").ttl(2 * SEC).lock().await.unwrap();
+    let over = a.mutex("ahead").ttl(6 * SEC).lock().await.unwrap();
     server.ask("UPDATE fencelock_lock SET until = until - interval '1 hour' WHERE name = 'ahead'");
     let next = soon(b.mutex("ahead").lock()).await.unwrap();
     assert!(next.token() > over.token());

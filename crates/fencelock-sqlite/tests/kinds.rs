@@ -365,7 +365,7 @@ fn what_at_least_left_is_swept_when_nobody_comes_for_it() {
     let a = folder.client();
     let rt = runtime();
     rt.block_on(async {
-        let guard = a.mutex("x").at_least(400 * MS).lock().await.unwrap();
+        let guard = a.mutex("x").at_least(3_000 * MS).lock().await.unwrap();
         a.shutdown(LONG).await.unwrap();
         drop(guard);
     });

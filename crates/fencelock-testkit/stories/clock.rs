@@ -47,7 +47,7 @@ async fn a_row_that_somebody_keeps() {
     }
     let (many, of) = (tries.len(), grants.len());
     let [tried, granted] = [tries, grants].map(|mut all| percentile(&mut all, 0.99));
-    assert!(least > 4.0 && granted < LONG, "{least} s of 5 are left, after {granted:?}");
+    assert!(least > 2.5 && granted < LONG, "{least} s of 5 are left, after {granted:?}");
     let what = format!("{NAME}: a transaction keeps the row for 3 s");
     let [try_limit, grant_limit] = [TRIED, GRANTED].map(|limit| format!("<= {limit:?}"));
     bar(&format!("{what}: a try is answered, p99"), format!("{tried:?} of {many}"), &try_limit, tried <= TRIED);
@@ -97,9 +97,10 @@ async fn a_look_that_waited() {
         for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
             let (name, hold) = (format!("{letter} {answer}"), format!("{n:032x}"));
             Any::lock(&a, &name, claim, SEC).await.unwrap().release().await.unwrap();
-            assert!(server.ask(&claims(&name, other, 600_000, 20_000_000)).starts_with("done"));
-            let said = server.ask(&waits(&name, claim, &hold));
-            assert!(said.starts_with("queued"), "{name}: {said}");
+            // In one call: the start of a second client may take as long as the lease.
+            let (held, waits) = (claims(&name, other, 900_000, 20_000_000), waits(&name, claim, &hold));
+            let said = server.ask(&format!("{held}; COMMIT; {waits}"));
+            assert!(said.lines().any(|line| line.starts_with("queued")), "{name}: {said}");
             let said = that_waited(&server, &mut session, &looks(&name, &hold, end, true)).await;
             assert!(said.starts_with(answer), "{name}: {said}");
             let left = left(&mut session, &name);
@@ -268,7 +269,7 @@ struct Stop {
 /// a call ends with a message of its own; a lease of twice its ttl.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_is_stopped_inside() {
-    let (server, ttl, mut times) = (Server::start(), 1_500 * MS, Vec::new());
+    let (server, ttl, mut times) = (Server::start(), 3 * SEC, Vec::new());
     for round in 0..tenth(10) {
         let mut all = JoinSet::new();
         for (letter, claim, other) in CLAIMS {

@@ -52,7 +52,7 @@ async fn try_acquire_or_renew(cx: Context) {
     assert!(matches!(renewed(&engine, &stranger).await, Renewed::Lost(_)), "another's: not renewed");
     // Changed meanwhile.
     assert_eq!(other.force_release(&name, ours.token()).await.unwrap(), Released::Released);
-    let theirs = other.mutex(&name).lease(cx.short()).lock().await.unwrap();
+    let theirs = other.mutex(&name).lease(2 * cx.short()).lock().await.unwrap();
     assert!(matches!(renewed(&engine, &grant).await, Renewed::Lost(_)), "changed meanwhile: lost");
     assert!(leased.try_lock().await.unwrap().is_err(), "changed meanwhile: refused");
     assert_eq!(other.inspect(&name).await.unwrap().holders[0].hold, theirs.id());
@@ -109,10 +109,15 @@ async fn release_retries_on_conflict(cx: Context) {
             let (other, name, stop) = (other.clone(), name.clone(), stop.clone());
             tokio::spawn(async move {
                 while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                    if let Ok(guard) = other.mutex(&name).try_lock_for(MS).await.unwrap() {
-                        guard.release().await.unwrap();
+                    // They are only there to write: on a busy machine they may hear nothing in time.
+                    match other.mutex(&name).try_lock_for(MS).await {
+                        Ok(Ok(guard)) => guard.release().await.unwrap(),
+                        Ok(Err(_)) => {}
+                        Err(e) => assert!(e.is_temporary(), "{e}"),
                     }
-                    other.force_release(&name, Token::new(1).unwrap()).await.unwrap();
+                    if let Err(e) = other.force_release(&name, Token::new(1).unwrap()).await {
+                        assert!(e.is_temporary(), "{e}");
+                    }
                 }
             })
         })
@@ -173,16 +178,24 @@ async fn config_validation(cx: Context) {
 }
 
 async fn fast_path(cx: Context) {
-    let ((client, chaos), other, name) = (cx.chaos(cx.short()).await, cx.client().await, cx.name("m"));
+    let ((client, chaos), other, name) = (cx.chaos(2 * cx.short()).await, cx.client().await, cx.name("m"));
     let calls = || [Operation::Acquire, Operation::Renew, Operation::Inspect, Operation::Exchange].map(|of| chaos.calls(of));
     let guard = client.mutex(&name).lease(30 * SEC).lock().await.unwrap();
     assert_eq!(calls(), [1, 0, 0, 0]);
+    let no_read = || {
+        let [tries, writes, reads, exchanges] = calls();
+        assert_eq!([tries, reads, exchanges], [1, 0, 0], "a renewal reads nothing");
+        writes
+    };
+    let asked = Instant::now();
     guard.extend(60 * SEC).await.unwrap();
-    assert_eq!(calls(), [1, 1, 0, 0], "one write");
+    // An engine that could not look in time is asked again.
+    let (at_once, writes) = (asked.elapsed() < 25 * MS, no_read());
+    assert!(writes == 1 || !at_once, "one write, not {writes}");
     // It fails: it is asked again, and the record answers.
     chaos.next(Operation::Renew, 1, Trouble::LoseReply);
     guard.extend(90 * SEC).await.unwrap();
-    assert_eq!(calls(), [1, 3, 0, 0]);
+    assert!(no_read() >= writes + 2);
     assert!(guard.remaining() > 60 * SEC);
     // And so does one that another has by now.
     assert_eq!(other.force_release(&name, guard.token()).await.unwrap(), Released::Released);
@@ -196,7 +209,7 @@ async fn fast_path(cx: Context) {
     let kept = client.mutex(&name).lock().await.unwrap();
     let before = calls();
     let began = Instant::now();
-    let end = cx.short() * 3 / 2;
+    let end = 3 * cx.short();
     eventually("more than a ttl has passed", || async { began.elapsed() > end }).await;
     kept.check().unwrap();
     let after = calls();

@@ -10,7 +10,8 @@ cases! {
 roles! {}
 
 async fn force_invalidate(cx: Context) {
-    let (client, name) = (cx.client_with(cx.short()).await, cx.name("m"));
+    let ttl = super::short_lists::told_with_a_renewal(&cx);
+    let (client, name) = (cx.client_with(ttl).await, cx.name("m"));
     let guard = client.mutex(&name).lock().await.unwrap();
     guard.check().unwrap();
     let lost = guard.lost();

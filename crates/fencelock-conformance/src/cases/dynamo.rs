@@ -34,7 +34,7 @@ async fn tries_alone(cx: Context) {
 async fn expired_and_acquired_at_once(cx: Context) {
     let (holder, name) = (cx.client().await, cx.name("m"));
     for _ in 0..2 {
-        let old = holder.mutex(&name).lease(300 * MS).lock().await.unwrap();
+        let old = holder.mutex(&name).lease(SEC).lock().await.unwrap();
         let (old_token, start) = (old.token(), Arc::new(Barrier::new(8)));
         let mut tasks = Vec::new();
         for _ in 0..8 {

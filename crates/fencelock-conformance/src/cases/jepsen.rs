@@ -274,7 +274,7 @@ fn history(text: &str) -> Vec<Op<Act>> {
     ops
 }
 async fn lock_under_kills_and_pauses(cx: Context) {
-    let (name, judge, ttl) = (cx.name("m"), cx.judge("m"), 700 * MS);
+    let (name, judge, ttl) = (cx.name("m"), cx.judge("m"), 1_500 * MS);
     let (file, rounds) = (judge.place().join("ops"), if full() { "80" } else { "12" });
     let mut peers = Vec::new();
     for who in 0..5 {

@@ -447,7 +447,7 @@ async fn a_leader_that_ends_wakes_the_others(cx: Context) {
 }
 
 async fn not_lost_at_once(cx: Context) {
-    let (client, name) = (cx.client_with(cx.short()).await, cx.name("m"));
+    let (client, name) = (cx.client_with(2 * cx.short()).await, cx.name("m"));
     let guard = client.mutex(&name).lock().await.unwrap();
     let lost = guard.lost();
     assert!(once(&mut Box::pin(guard.lost())).await.is_none(), "not at the grant");

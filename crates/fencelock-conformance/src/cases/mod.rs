@@ -37,8 +37,8 @@ mod prelude {
         listed, once, tenth, within,
     };
     pub(super) use fencelock_core::{
-        BootClock, Busy, Chaos, Claim, Client, Clock, Error, ErrorKind, Grant, Guard, HoldId, Kind, Lease, LossReason,
-        Moment, MultiLock, Name, Operation, Page, Released, SharedGuard, Status, Token, Trouble,
+        BootClock, Busy, Chaos, Claim, Client, Clock, Error, ErrorKind, Grant, Guard, HoldId, Holder, Kind, Lease,
+        LossReason, Moment, MultiLock, Name, Operation, Page, Released, SharedGuard, Status, Token, Trouble,
     };
     pub(super) use std::{
         sync::{Arc, Mutex},
@@ -46,4 +46,22 @@ mod prelude {
     };
     pub(super) const MS: Duration = Duration::from_millis(1);
     pub(super) const SEC: Duration = Duration::from_secs(1);
+
+    /// Somebody has it, and who. A try that finds the record locked for a moment is told that it is taken, but not by
+    /// whom: it is made again until the engine tells.
+    pub(super) async fn who_has_it<G, F>(mut attempt: impl FnMut() -> F) -> Box<Holder>
+    where
+        F: Future<Output = Result<Result<G, Busy>, Error>>,
+    {
+        let told = async {
+            loop {
+                let Err(busy) = attempt().await.unwrap() else { panic!("nobody has it") };
+                if let Some(holder) = busy.holder {
+                    return holder;
+                }
+                tokio::time::sleep(3 * MS).await;
+            }
+        };
+        within("the engine tells", told).await
+    }
 }

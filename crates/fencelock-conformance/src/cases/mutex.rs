@@ -156,7 +156,7 @@ async fn unlock_fail(cx: Context) {
 
 async fn force_unlock(cx: Context) {
     // Short: some engines tell it with the next renewal.
-    let (a, b, name) = (cx.client_with(cx.short()).await, cx.client().await, cx.name("m"));
+    let (a, b, name) = (cx.client_with(2 * cx.short()).await, cx.client().await, cx.name("m"));
     let guard = a.mutex(&name).lock().await.unwrap();
     let lost = guard.lost();
     assert_eq!(b.force_release(&name, guard.token()).await.unwrap(), Released::Released);
@@ -336,7 +336,7 @@ async fn concurrency_multi_instance(cx: Context) {
     let mut peers = Vec::new();
     for i in 0..clients {
         let words = [&name, judge.place().to_str().unwrap(), &format!("peer-{i}"), &rounds.to_string()];
-        peers.push(cx.peer("count", &words).await);
+        peers.push(cx.peer_with(60 * SEC, "count", &words).await);
     }
     let mut tasks = Vec::new();
     for i in 0..clients {

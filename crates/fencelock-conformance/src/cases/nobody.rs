@@ -103,7 +103,7 @@ async fn rounds_of(client: &Client, name: &str, judge: &Judge, who: &str, rounds
 
 /// The call is made twice under one hold id, as after a lost reply: one hold, one token, one release.
 async fn acquire_reply_lost(cx: Context) {
-    let ((client, chaos), other, name) = (cx.chaos(cx.short()).await, cx.client().await, cx.name("m"));
+    let ((client, chaos), other, name) = (cx.chaos(60 * SEC).await, cx.client().await, cx.name("m"));
     let mut last = None;
     for _ in 0..tenth(100) {
         chaos.next(Operation::Acquire, 1, Trouble::Twice);
@@ -114,7 +114,7 @@ async fn acquire_reply_lost(cx: Context) {
         assert!(last < Some(guard.token()));
         last = Some(guard.token());
         guard.release().await.unwrap();
-        let next = other.mutex(&name).try_lock().await.unwrap().expect("one release frees it");
+        let next = other.mutex(&name).try_lock_for(STUCK).await.unwrap().expect("one release frees it");
         next.release().await.unwrap();
 
         // Nobody asks again: what was granted to nobody is taken back.
@@ -136,7 +136,8 @@ async fn acquire_reply_lost(cx: Context) {
     inner.release().await.unwrap();
     assert!(outer.entries() == 1 && other.mutex(&name).try_lock().await.unwrap().is_err());
     outer.release().await.unwrap();
-    other.mutex(&name).try_lock().await.unwrap().expect("one release frees it").release().await.unwrap();
+    let free = other.mutex(&name).try_lock_for(STUCK).await.unwrap();
+    free.expect("one release frees it").release().await.unwrap();
 }
 
 async fn release_reply_lost(cx: Context) {

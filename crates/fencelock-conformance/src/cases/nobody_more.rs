@@ -42,7 +42,7 @@ async fn token_over_expiry(cx: Context) {
             _ => {
                 guard.release().await.unwrap();
                 if client.info().capabilities.fixed_leases {
-                    let guard = client.mutex(&name).lease(client.info().capabilities.min_ttl).lock().await.unwrap();
+                    let guard = client.mutex(&name).lease(cx.short() / 2).lock().await.unwrap();
                     tokens.push(guard.token());
                     within("it has run out", guard.lost()).await;
                 }
@@ -274,7 +274,7 @@ async fn name_of_1_kib(cx: Context) {
 }
 
 async fn hundred_thousand_names(cx: Context) {
-    let client = cx.client_with(cx.short()).await;
+    let client = cx.client().await;
     let (n, tasks) = (if full() { 100_000 } else { 2_000 }, 16);
     let all: Vec<_> = (0..tasks)
         .map(|task| {

@@ -132,7 +132,7 @@ async fn multi_instance_ordering(cx: Context) {
     let guard = client.mutex(&name).lock().await.unwrap();
     let (mut puppets, mut waits) = (Vec::new(), Vec::new());
     for i in 0..5 {
-        let mut puppet = cx.puppet().await;
+        let mut puppet = cx.puppet_with(60 * SEC).await;
         let asked = BootClock.now().as_nanos();
         puppet.ask_lock(&name);
         cx.queued(&client, &name, i + 1).await;
@@ -257,7 +257,7 @@ async fn try_lock_non_delayed(cx: Context) {
         let guard = a.mutex(&name).lock().await.unwrap();
         assert!(within("it gives up", b.mutex(&name).try_lock_for(50 * MS)).await.unwrap().is_err());
         guard.release().await.unwrap();
-        let next = client.mutex(&name).try_lock().await.unwrap();
+        let next = client.mutex(&name).try_lock_for(STUCK).await.unwrap();
         next.expect("who gave up is in nobody's way").release().await.unwrap();
     }
 }

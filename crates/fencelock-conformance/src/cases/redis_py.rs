@@ -258,7 +258,7 @@ async fn extending_no_longer_owned(cx: Context) {
 }
 
 async fn reacquire_lock(cx: Context) {
-    let (client, name, ttl) = (cx.client_with(cx.short()).await, cx.name("m"), 10 * SEC);
+    let (client, name, ttl) = (cx.client_with(2 * cx.short()).await, cx.name("m"), 10 * SEC);
     let guard = client.mutex(&name).lease(ttl).lock().await.unwrap();
     eventually("a part of it is over", || async { guard.remaining() < ttl - ttl / 25 }).await;
     let asked = BootClock.now();

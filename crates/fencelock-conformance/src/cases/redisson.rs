@@ -135,8 +135,7 @@ async fn multi_busy(cx: Context) {
     for taken in &all {
         let guard = a.mutex(taken).lock().await.unwrap();
         for _ in 0..2 {
-            let busy = multi(&b, &all).try_lock().await.unwrap().unwrap_err();
-            assert_eq!(busy.holder.map(|holder| holder.hold), Some(guard.id()));
+            assert_eq!(who_has_it(|| async { multi(&b, &all).try_lock().await }).await.hold, guard.id());
             let busy = within("its time", multi(&b, &all).try_lock_for(20 * MS)).await.unwrap();
             assert!(busy.is_err());
             for name in &all {
@@ -149,7 +148,7 @@ async fn multi_busy(cx: Context) {
         guard.check().unwrap();
         guard.release().await.unwrap();
     }
-    let guard = multi(&b, &all).try_lock().await.unwrap().expect("all are free");
+    let guard = multi(&b, &all).try_lock_for(STUCK).await.unwrap().expect("all are free");
     has_all(&a, &all, &guard).await;
     for _ in 0..2 {
         assert!(multi(&a, &all).try_lock().await.unwrap().is_err(), "another has all of them");
@@ -277,7 +276,8 @@ async fn non_reentrant_reacquire(cx: Context) {
     assert_eq!((held, guard.entries(), client.held()), (vec![(guard.id(), guard.token())], 1, 1), "nothing has changed");
     guard.check().unwrap();
     guard.release().await.unwrap();
-    other.mutex(&name).try_lock().await.unwrap().expect("one release frees it").release().await.unwrap();
+    let free = other.mutex(&name).try_lock_for(STUCK).await.unwrap();
+    free.expect("one release frees it").release().await.unwrap();
 }
 
 async fn non_reentrant_two_handles(cx: Context) {

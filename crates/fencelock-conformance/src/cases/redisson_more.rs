@@ -69,11 +69,11 @@ async fn try_n_acquire(cx: Context) {
     let two = there.try_acquire_for(2, STUCK).await.unwrap().expect("two are free");
     assert!(here.try_acquire(1).await.unwrap().is_err());
     four.release().await.unwrap();
-    let four = there.try_acquire(4).await.unwrap().expect("four are free");
+    let four = there.try_acquire_for(4, STUCK).await.unwrap().expect("four are free");
     two.release().await.unwrap();
     assert!(here.try_acquire(3).await.unwrap().is_err(), "three of two");
     four.release().await.unwrap();
-    here.try_acquire(6).await.unwrap().expect("all are free").release().await.unwrap();
+    here.try_acquire_for(6, STUCK).await.unwrap().expect("all are free").release().await.unwrap();
 }
 
 async fn acquire_after_add_permits(cx: Context) {
@@ -281,7 +281,7 @@ async fn concurrency_multi_permits(cx: Context) {
 async fn permit_expire(cx: Context) {
     let (a, b, name) = (cx.client().await, cx.client().await, cx.name("s"));
     let stays = a.semaphore(&name, 3).acquire(1).await.unwrap();
-    let held = a.semaphore(&name, 3).lease(cx.short()).acquire(2).await.unwrap();
+    let held = a.semaphore(&name, 3).lease(2 * cx.short()).acquire(2).await.unwrap();
     let wait = tokio::spawn(b.semaphore(&name, 3).acquire(1));
     cx.queued(&a, &name, 1).await;
     let timed = within("its time", a.semaphore(&name, 3).try_acquire_for(1, 10 * MS)).await.unwrap();
@@ -298,7 +298,7 @@ async fn permit_expire(cx: Context) {
 
 async fn permit_counts(cx: Context) {
     let (a, b, name) = (cx.client().await, cx.client().await, cx.name("s"));
-    let expires = a.semaphore(&name, 5).lease(cx.short()).acquire(2).await.unwrap();
+    let expires = a.semaphore(&name, 5).lease(2 * cx.short()).acquire(2).await.unwrap();
     let stays = b.semaphore(&name, 5).lease(60 * SEC).acquire(1).await.unwrap();
     for client in [&a, &b] {
         assert_eq!(counts(client, &name).await, (Some(5), 3, Some(2)));

@@ -496,7 +496,7 @@ async fn rw_unlock_fail(cx: Context) {
 
 async fn rw_force_unlock(cx: Context) {
     // Short: some engines tell it with the next renewal.
-    let (a, b) = (cx.client_with(cx.short()).await, cx.client().await);
+    let (a, b) = (cx.client_with(2 * cx.short()).await, cx.client().await);
     for (side, n) in [(Claim::Read, 2), (Claim::Write, 1)] {
         let name = cx.name(&side.to_string());
         let mut held = Vec::new();

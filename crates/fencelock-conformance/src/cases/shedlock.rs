@@ -65,7 +65,7 @@ async fn lock_at_least_for(cx: Context) {
     within("free", b.mutex(&name).lock()).await.unwrap().release().await.unwrap();
 }
 async fn extend_at_least(cx: Context) {
-    let (ttl, name) = (cx.short(), cx.name("m"));
+    let (ttl, name) = (2 * cx.short(), cx.name("m"));
     let (a, b) = (cx.client_with(ttl).await, cx.client().await);
     let (d, asked) = (ttl * 3 / 4, BootClock.now());
     let guard = a.mutex(&name).at_least(d).lock().await.unwrap();

@@ -140,7 +140,7 @@ async fn reentrant_after_expiration(cx: Context) {
     let (client, other, name) = (cx.client().await, cx.client().await, cx.name("m"));
     let me = client.owner();
     let mine = client.mutex(&name).reentrant(&me);
-    let old = mine.clone().lease(300 * MS).lock().await.unwrap();
+    let old = mine.clone().lease(cx.short() / 2).lock().await.unwrap();
     within("it ends", old.lost()).await;
     let new = within("acquired anew", mine.lock()).await.unwrap();
     assert!(new.token() > old.token() && new.id() != old.id());

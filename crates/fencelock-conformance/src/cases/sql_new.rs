@@ -39,7 +39,7 @@ async fn permits_never_above(cx: Context) {
     let mut peers = Vec::new();
     for i in 0..4 {
         let words = [&name, judge.place().to_str().unwrap(), &format!("peer-{i}"), &rounds.to_string()];
-        peers.push(cx.peer("n6-permits", &words).await);
+        peers.push(cx.peer_with(60 * SEC, "n6-permits", &words).await);
     }
     let mut tasks = Vec::new();
     for i in 0..8 {

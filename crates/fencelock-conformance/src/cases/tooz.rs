@@ -41,7 +41,7 @@ async fn shared_twice(cx: Context) {
 }
 
 async fn two_locks_matrix(cx: Context) {
-    let (a, b, mut other) = (cx.client().await, cx.client().await, cx.puppet().await);
+    let (a, b, mut other) = (cx.client().await, cx.client().await, cx.puppet_with(60 * SEC).await);
     let (one, two) = (cx.name("one"), cx.name("two"));
     let in_a_thread = |client: &Client, name: &str| {
         let mutex = client.mutex(name);
@@ -152,7 +152,7 @@ async fn failures_reach_the_caller(cx: Context) {
         assert!(!other.inspect(&name).await.unwrap().is_held());
     }
     if client.info().capabilities.fixed_leases {
-        let guard = mutex.lease(500 * MS).lock().await.unwrap();
+        let guard = mutex.lease(cx.short()).lock().await.unwrap();
         chaos.next(Operation::Release, u32::MAX, Trouble::Fail);
         let error = within("not for longer than its lease", guard.release()).await.expect_err("it was not released");
         assert_ne!(error.kind(), ErrorKind::Busy);

@@ -54,7 +54,7 @@ pub(crate) struct Scene<W> {
 impl<W: Way> processes::Scene for Scene<W> {
     const ENGINE: &'static str = W::NAME;
     const WORKERS: &'static str = "two runtimes, three clocks";
-    const TTL: Duration = Duration::from_millis(2_500);
+    const TTL: Duration = Duration::from_secs(4);
     const BRIEF: Duration = Duration::from_millis(1_500);
     const AFTER_TTL: Duration = Duration::from_millis(250);
 

@@ -22,11 +22,26 @@ fn orders() -> Postgres {
 async fn a_takeover_waits_for_the_commit() {
     let server = orders();
     let (a, b) = (locks(&server.url()).await, locks(&server.url()).await);
-    let mut db = connect(&server).await;
+    let (mut tasks, mut waits) = (Vec::new(), Vec::new());
+    for kind in ["mutex", "write", "read", "permit"] {
+        tasks.push(tokio::spawn(takeovers(kind, a.clone(), b.clone(), connect(&server).await)));
+    }
+    for task in tasks {
+        waits.extend(task.await.unwrap());
+    }
+    let p99 = percentile(&mut waits, 0.99);
+    let what = format!(
+        "PostgreSQL, a guarded transaction that outlives the lease, {} times: next grant after its commit",
+        waits.len()
+    );
+    bar(&what, format!("p99 {} ms", p99.as_millis()), "≤ 150 ms", p99 <= 150 * MS);
+}
+/// How long the next one waited after each commit.
+async fn takeovers(kind: &'static str, a: Locks, b: Locks, mut db: Client) -> Vec<Duration> {
     let mut waits = Vec::new();
-    for kind in ["mutex", "write", "read", "permit"].into_iter().flat_map(|kind| vec![kind; tenth(10)]) {
+    for _ in 0..tenth(10) {
         // Fixed: it is not renewed, as if its process were stopped.
-        let ttl = 1_500 * MS;
+        let ttl = 4 * SEC;
         let (hold, _guards) = match kind {
             "mutex" => {
                 let guard = a.mutex(kind).lease(ttl).lock().await.unwrap();
@@ -70,12 +85,7 @@ async fn a_takeover_waits_for_the_commit() {
         assert_eq!(fence::guard(&mut tx, hold).await.unwrap(), Err(Refused::Lost), "{kind}");
         assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Lost);
     }
-    let p99 = percentile(&mut waits, 0.99);
-    let what = format!(
-        "PostgreSQL, a guarded transaction that outlives the lease, {} times: next grant after its commit",
-        waits.len()
-    );
-    bar(&what, format!("p99 {} ms", p99.as_millis()), "≤ 150 ms", p99 <= 150 * MS);
+    waits
 }
 /// Renewals go on in a guarded transaction that is longer than the lease, so that nobody else gets the lock at all. (Red: FOR SHARE: the hold is
 /// lost.)

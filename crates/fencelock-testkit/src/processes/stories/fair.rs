@@ -1,8 +1,9 @@
 //! Planted to see them go red: the second of the queue served before the first (and 68 grants to 1, at the bar alone); no hand-over
 //! (3.3 s, at the bar alone).
+use crate::on_a_steady_machine;
 use crate::processes::Scene;
 use crate::processes::{bar, full, now};
-use std::time::Duration;
+use std::{cell::Cell, time::Duration};
 
 pub fn starvation<S: Scene>() {
     let scene = S::new();
@@ -38,8 +39,9 @@ pub fn starvation<S: Scene>() {
 pub fn order<S: Scene>() {
     let (scene, ttl) = (S::with_wrong_clocks(), Duration::from_secs(30));
     let (rounds, waiters) = (S::rounds(50), 8);
-    for round in 0..rounds {
-        let name = format!("x{round}");
+    let tries = Cell::new(0);
+    let one = |round| {
+        let name = format!("x{}", tries.replace(tries.get() + 1));
         let mut holder = scene.hold(round, &name, ttl);
         holder.hear("held");
         let mut queue: Vec<_> = (0..waiters)
@@ -56,6 +58,10 @@ pub fn order<S: Scene>() {
         let tokens: Vec<i64> = queue.iter_mut().map(|waiter| waiter.hear("held").1.parse().unwrap()).collect();
         assert!(tokens.is_sorted(), "in the order of the queue the tokens are {tokens:?}");
         queue.iter_mut().for_each(|waiter| drop(waiter.hear("released true")));
+    };
+    // Who sleeps when it is his turn is passed.
+    for round in 0..rounds {
+        on_a_steady_machine(Duration::from_millis(500), || one(round));
     }
     let figure = format!("{} of {}", rounds * waiters, rounds * waiters);
     bar(&format!("{}: grants in the order of the queue, 8 waiters, {}", S::ENGINE, S::WORKERS), figure, "all", true);
