@@ -103,7 +103,7 @@ async fn a_server_that_becomes_a_replica() {
     println!("told after {:?}", began.elapsed());
 }
 /// One who waited for a lease is silent for so long that a session gets the lock; and comes back, told or not that his turn has come. (Red: a
-/// session that leaves his place, and a look that does not ask what the lock is.)
+/// session that leaves his place; a look that does not ask what the lock is.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_waiter_for_a_lease_that_comes_back_finds_no_place_beside_a_session() {
     let server = MariaDb::start();
@@ -115,8 +115,15 @@ async fn a_waiter_for_a_lease_that_comes_back_finds_no_place_beside_a_session() 
     let wish = format!("{who}, 'mutex', 'm', 1, 0, 60000000, {now} + 9000000, 0, TRUE, {client}, 'silent'");
     assert!(terminal.ask(&format!("CALL fencelock_acquire({wish})")).starts_with("queued"));
     terminal.ask(&format!("UPDATE fencelock_client SET ends = {now} - 4000000 WHERE client = X'{:032}'", 8));
+    terminal.ask("CREATE TABLE kept AS SELECT * FROM fencelock_waiter");
     held.release().await.unwrap();
     let held = s.mutex("x").try_lock().await.unwrap().unwrap();
+    assert_eq!(server.ask("SELECT COUNT(*) FROM fencelock_waiter"), "0");
+    // Were it there all the same, it would be good for nothing.
+    assert_eq!(
+        terminal.ask("INSERT INTO fencelock_waiter SELECT * FROM kept; SELECT COUNT(*) FROM fencelock_waiter"),
+        "1"
+    );
     for told in ["FALSE", "TRUE"] {
         let look = format!("CALL fencelock_refresh({who}, 60000000, {now} + 9000000, {client}, {told})");
         let answer = terminal.ask(&look);
