@@ -182,6 +182,9 @@ impl Shared {
     }
     /// Whom it waited for has gone, or something was given back. What is known saves looks: none at the queue where the one in front
     /// has his permits, as only the first takes any; and none at the size, which is told.
+    ///
+    /// *Invariant:* who has gone without them need not have been the first. Then whoever is may take while we ask, so that what was counted
+    /// before we know that it is us counts for nothing: all is asked anew, in its order.
     pub(crate) async fn next(
         &self,
         place: &mut Place,
@@ -208,12 +211,8 @@ impl Shared {
             let before = self.paths.contender(last(node)).map(|node| node.id);
             let took = |name: &String| self.paths.contender(name).map(|node| node.id) == before;
             if !held.iter().any(took) {
-                let children = Op::Children { path: place.room.clone(), watch: false };
-                let queue = found(self.link.ask(place.session, children).children().await)?;
-                let queue = queue.map(|(names, _)| names).unwrap_or_default();
-                if let Some(turn) = self.queues(place, &queue, held.first().map(|name| format!("{leases}/{name}")))? {
-                    return Ok(turn);
-                }
+                *known = None;
+                return self.permit(place, false).await;
             }
         }
         let free = u64::try_from(held.len()).unwrap_or(u64::MAX).saturating_add(u64::from(take)) <= u64::from(*size);

@@ -409,6 +409,61 @@ async fn handed(zk: &ZooKeeper, client: &Client, what: &str, name: &str, release
     bar(&format!("zookeeper, {what}"), format!("{each:.2} with {waiters} waiting"), "< 5", each < 5.0);
 }
 
+/// While somebody asks who is in front of him, now that the one he waited for has given up, the first of the queue gets in: what he has
+/// counted before is no more what is held. (Red: he counts, and then asks whether he is the first.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_is_behind_one_who_gives_up_counts_when_he_is_the_first() {
+    const ENTERS: usize = 0;
+    const LISTENS: usize = 1;
+    const GOES_ON: usize = 2;
+    const LISTENS_AGAIN: usize = 3;
+    let zk = ZooKeeper::start();
+    let (a, b) = (client(&zk, 30 * SEC).await, client(&zk, 30 * SEC).await);
+    let proxy = in_front_of(&zk, 0);
+    let c = built(ZooKeeperEngine::from_url(&format!("zookeeper://{}?ttl=30s", proxy.address())).await.unwrap());
+    let stage = Arc::new(AtomicUsize::new(ENTERS));
+    let ((come, came), (go, gone)) = (channel(), channel());
+    let (come, gone, stands) = (Mutex::new(come), Mutex::new(gone), stage.clone());
+    proxy.rule(move |command| {
+        match (stands.load(SeqCst), command[8..12].try_into().map(i32::from_be_bytes), asked_at(command)) {
+            (ENTERS, Ok(4), path) if path.starts_with("/fencelock/s/locks/") => stands.store(LISTENS, SeqCst),
+            (LISTENS, Ok(12), "/fencelock/s/locks") => {
+                come.lock().unwrap().send(()).unwrap();
+                gone.lock().unwrap().recv().unwrap();
+                stands.store(GOES_ON, SeqCst);
+            }
+            (GOES_ON, Ok(4), "/fencelock/s") => stands.store(LISTENS_AGAIN, SeqCst),
+            _ => {}
+        }
+        Trouble::None
+    });
+    let waits = async |many| {
+        eventually("they wait", || async { a.inspect("s").await.unwrap().waiters.len() == many }).await;
+    };
+    let held = a.semaphore("s", 2).acquire(1).await.unwrap();
+    let first = tokio::spawn(b.semaphore("s", 2).acquire(2));
+    waits(1).await;
+    let second = tokio::spawn(a.semaphore("s", 2).acquire(1));
+    waits(2).await;
+    let third = tokio::spawn(c.semaphore("s", 2).acquire(1));
+    eventually("he hears of the one in front", || async { stage.load(SeqCst) == LISTENS }).await;
+    second.abort();
+    tokio::task::block_in_place(|| came.recv_timeout(30 * SEC)).unwrap();
+    held.release().await.unwrap();
+    let both = within("the first of the queue", first).await.unwrap().unwrap();
+    go.send(()).unwrap();
+    eventually("he is in, or listens", || async { third.is_finished() || stage.load(SeqCst) == LISTENS_AGAIN }).await;
+    assert_eq!(zk.nodes("/fencelock/s/leases").iter().filter(|node| !node.is_empty()).count(), 2, "two are all");
+    both.check().unwrap();
+    both.release().await.unwrap();
+    within("his turn", third).await.unwrap().unwrap().release().await.unwrap();
+}
+/// The path that a command begins with.
+fn asked_at(command: &[u8]) -> &str {
+    let end = command.get(12..16).map(|len| 16 + u32::from_be_bytes(len.try_into().unwrap()) as usize);
+    end.and_then(|end| std::str::from_utf8(command.get(16..end)?).ok()).unwrap_or_default()
+}
+
 /// Whoever begins to wait while the size changes has counted against the one before, and hears of no other one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_size_that_changes_while_somebody_begins_to_wait() {
