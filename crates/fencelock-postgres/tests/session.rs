@@ -251,6 +251,43 @@ async fn a_time_that_is_kept() {
     assert!(took >= 4 * SEC && took < 8 * SEC, "{took:?}");
     next.release().await.unwrap();
 }
+/// A time that is kept is a session's: nobody waits for a lease of it meanwhile; and the place of one who was silent for long is none beside
+/// a session, nor after it. (Red: a claim that asks only whether a session is there; a session that leaves places for leases where there was
+/// one before; a look that does not ask what the lock is.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_time_that_is_kept_is_a_sessions() {
+    let server = Postgres::start();
+    let (s, l) = (sessions(&server).await, client(&server.url()).await);
+    let held = s.rw_lock("x").ttl(600 * SEC).at_least(600 * SEC).write().await.unwrap();
+    server.ask("SELECT pg_terminate_backend(pid) FROM fencelock_lock");
+    soon(held.lost()).await;
+    eventually("it is the row that keeps it", || std::future::ready(locks(&server) == "0")).await;
+    for error in [l.rw_lock("x").try_read().await.unwrap_err(), soon(l.rw_lock("x").read()).await.unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{error}");
+    }
+    assert_eq!(server.ask("SELECT until > clock_timestamp() + interval '500 seconds' FROM fencelock_lock"), "t");
+    // One of an earlier time.
+    let hold = "00000000-0000-0000-0000-000000000007";
+    let place = format!(
+        "INSERT INTO fencelock_waiter (space, name, hold, claim, take, ttl, floor, client, since, who) \
+         VALUES ('', 'x', '{hold}', 'r', 1, 60000000, 0, gen_random_uuid(), clock_timestamp(), 'silent')"
+    );
+    server.ask(&format!("{place}; UPDATE fencelock_lock SET until = clock_timestamp()"));
+    let held = soon(s.mutex("x").lock()).await.unwrap();
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_waiter"), "0");
+    // Were it there all the same, it would be good for nothing.
+    server.ask(&place);
+    let look = |told: bool| {
+        let until = "fencelock_us(clock_timestamp()) + 9000000";
+        server.ask(&format!("SELECT code FROM fencelock_refresh('', 'x', '{hold}', 60000000, {until}, NULL, {told})"))
+    };
+    assert_eq!((look(false).as_str(), look(true).as_str()), ("turn", "gone"));
+    held.release().await.unwrap();
+    assert_eq!((look(false).as_str(), look(true).as_str()), ("turn", "gone"));
+    let held = l.mutex("x").try_lock().await.unwrap().unwrap();
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_holder"), "0");
+    held.release().await.unwrap();
+}
 /// An operator breaks one hold of a session: the others stay. (Red: its session is ended.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_hold_of_a_session_is_broken() {

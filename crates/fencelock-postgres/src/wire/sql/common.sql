@@ -8,6 +8,10 @@ AS $$ SELECT (extract(epoch FROM $1) * 1000000)::bigint $$;
 CREATE FUNCTION {s}.fencelock_span(bigint) RETURNS interval LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE
 AS $$ SELECT $1 * interval '1 microsecond' $$;
 
+-- Of what a claim is.
+CREATE FUNCTION {s}.fencelock_kind(claim text) RETURNS text LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT CASE claim WHEN 'm' THEN 'mutex' WHEN 'p' THEN 'semaphore' ELSE 'rw_lock' END $$;
+
 -- Whether there is room for this claim beside what is held, and nobody has it alone.
 CREATE FUNCTION {s}.fencelock_room(size bigint, held bigint, claim text, take bigint) RETURNS boolean
 LANGUAGE sql IMMUTABLE PARALLEL SAFE

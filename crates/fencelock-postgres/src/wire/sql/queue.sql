@@ -7,7 +7,8 @@ DECLARE
   r {s}.fencelock_reply;
 BEGIN
   r.now := {s}.fencelock_us(t);
-  IF l.key IS NOT NULL AND {s}.fencelock_borne(l) THEN
+  -- Somebody's session has it, or one that is gone keeps it before its time.
+  IF l.key IS NOT NULL AND (l.hold IS NOT NULL AND l.until > t OR {s}.fencelock_borne(l)) THEN
     r.code := 'layout';
     r.who := 'session';
     RETURN r;
@@ -117,7 +118,7 @@ END
 $f$;
 
 -- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait. Who was not told that
--- his turn has come is only told so.
+-- his turn has come is only told so. What is of another kind by now than he waits for has no place of his.
 --
 -- *Invariant:* what it takes it takes for one who lives, and goes on: whoever is killed or stopped after he has sent it would have the lock
 -- for a whole lease. So those who look now and then take nothing; and who was told has an end, after which his look does nothing, and is
@@ -134,7 +135,7 @@ DECLARE
 BEGIN
   SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
   SELECT * INTO w FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
-  waits := FOUND;
+  waits := FOUND AND l.kind = {s}.fencelock_kind(w.claim);
   IF waits AND NOT coalesce({s}.fencelock_is_skewed(l, t), false)
     AND NOT {s}.fencelock_fits(l, t, false, p_hold, w.claim, w.take)
   THEN
@@ -165,7 +166,7 @@ BEGIN
   END IF;
   -- It may be gone since.
   SELECT * INTO w FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
-  IF NOT FOUND THEN
+  IF NOT FOUND OR l.kind IS DISTINCT FROM {s}.fencelock_kind(w.claim) THEN
     RETURN {s}.fencelock_tell('gone', l, t, 0);
   END IF;
   IF NOT {s}.fencelock_fits(l, t, true, p_hold, w.claim, w.take) THEN

@@ -150,10 +150,8 @@ BEGIN
     r.who := l.kind;
     RETURN r;
   END IF;
-  IF l.key IS NULL THEN
-    -- Nobody who lives waits for a lease of it.
-    DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name;
-  END IF;
+  -- Nobody who lives waits for a lease of it. *Invariant (SAFETY K1):* who has been silent and comes back finds no place here.
+  DELETE FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name;
   IF p_floor > l.fence AND p_floor > r.now + 86400000000 THEN
     p_floor := 0;
   END IF;
