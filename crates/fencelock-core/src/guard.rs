@@ -248,7 +248,12 @@ impl Held {
     /// If dropped the hold is released.
     pub async fn into_ticket(mut self) -> Result<Ticket> {
         let core = self.core.clone();
-        core.on_runtime(async move { self.detach().await }).await
+        let detached = async move {
+            self.detach().await?;
+            Ok(self)
+        };
+        // Made on the caller's own task: whoever has gone has dropped the guard, and that releases it.
+        core.on_runtime(detached).await?.make_ticket()
     }
     /// A child after fork has the memory of a guard, and no hold.
     fn not_forked(&mut self, operation: &'static str) -> Result<()> {
@@ -258,7 +263,8 @@ impl Held {
         self.duty = Duty::Nothing;
         Err(Error::closed(operation).hint("this process was forked from the holder's: the hold is the parent's"))
     }
-    async fn detach(&mut self) -> Result<Ticket> {
+    /// Nobody else has it in hand then, or enters it, and all of its ttl is left.
+    async fn detach(&mut self) -> Result<()> {
         self.not_forked("ticket")?;
         let info = self.core.engine().info();
         if !info.capabilities.tickets {
@@ -275,10 +281,8 @@ impl Held {
                 "lock it without these, or lock anew there",
             );
         }
-        if self.way == Way::Shared && self.hold.claim() == Claim::Write {
-            downgrade(self.core.keeper(), &self.hold).await?;
-        }
-        // From here on nobody enters it: who did would hold what somebody else adopts.
+        // From here on nobody enters it: who did would hold what somebody else adopts. *Invariant:* whoever is refused has changed nothing, for
+        // another guard may write.
         if self.duty != Duty::Leave || !self.hold.close(self.way) {
             return refuse("its owner has entered it more than once", "release the other guards first");
         }
@@ -286,8 +290,13 @@ impl Held {
         if let Some(owner) = self.owner.take() {
             owner.tidy(self.name());
         }
-        // After this one nobody renews it: the ticket is good for all of its ttl.
-        renew_once(&self.core, &self.hold, self.ttl(), "ticket").await?;
+        if self.way == Way::Shared && self.hold.claim() == Claim::Write {
+            downgrade(self.core.keeper(), &self.hold).await?;
+        }
+        // After this one nobody need renew it: the ticket is good for all of its ttl.
+        renew_once(&self.core, &self.hold, self.ttl(), "ticket").await
+    }
+    fn make_ticket(mut self) -> Result<Ticket> {
         let keeper = self.core.keeper();
         keeper.rest(&self.hold);
         if !self.hold.finish(Life::Released) {
@@ -295,7 +304,7 @@ impl Held {
         }
         keeper.losses.forget(self.id());
         self.duty = Duty::Nothing;
-        Ok(Ticket::new(info.id, &self.hold.grant_now()))
+        Ok(Ticket::new(self.core.engine().info().id, &self.hold.grant_now()))
     }
     async fn give_back(&mut self) -> Result<()> {
         self.not_forked("release")?;
@@ -339,7 +348,12 @@ impl Held {
             self.duty = Duty::Nothing; // it stays a writer's until the readers are gone: nobody gets in who should not
             return Ok(());
         }
-        downgrade(self.core.keeper(), &self.hold).await?;
+        let done = downgrade(self.core.keeper(), &self.hold).await;
+        // Those who read may have gone meanwhile: then it is given back.
+        let given_back = self.hold.entries() == 0 && !matches!(self.hold.life(), Life::Lost(_));
+        if !given_back {
+            done?;
+        }
         self.duty = Duty::Nothing;
         Ok(())
     }
@@ -404,6 +418,9 @@ fn lost_error(hold: &Hold, operation: &'static str) -> Error {
         // The clock says so, and the timer has not run yet.
         _ => LossReason::Expired,
     };
+    lost_by(why, hold, operation)
+}
+fn lost_by(why: LossReason, hold: &Hold, operation: &'static str) -> Error {
     Error::new(ErrorKind::Lost, operation, format!("the lock is lost: {why}"))
         .with("name", &hold.grant.name)
         .hint("stop what it protected; writes that carry the token are refused where they are fenced")
@@ -467,6 +484,10 @@ pub(crate) async fn downgrade(keeper: &Keeper, hold: &Hold) -> Result<()> {
                 return Ok(());
             }
             Ok(Outcome::Busy(_) | Outcome::Displaced) => {
+                // With no guard on it any more it is being given back, or passed on, and that may have come first: no loss.
+                if hold.entries() == 0 {
+                    return Err(lost_by(LossReason::TakenOver, hold, "downgrade"));
+                }
                 keeper.losses.lose(hold.grant.hold, LossReason::TakenOver);
                 return Err(lost_error(hold, "downgrade"));
             }

@@ -4,7 +4,8 @@
 //!
 //! Planted to see it red: `Job::Adopt` dropped by the keeper together with the undo of `Undo::drop` (storms, ended runtimes);
 //! the second withdrawal of `undo` left out (storms over the link); `Job::Undo` of `Stage::Task` left out (blocked runtime);
-//! `Undo::drop` that posts nothing (runtime gone); "busy" believed after a stop (storms with lost replies).
+//! `Undo::drop` that posts nothing (runtime gone); "busy" believed after a stop (storms with lost replies); a
+//! ticket that the keeper makes.
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -259,4 +260,18 @@ fn busy_after_a_stop_is_not_believed() {
         drop(lock);
         soon("withdrawn", 10 * SEC, || server.census() == (0, 0)).await;
     });
+}
+
+#[test]
+fn a_ticket_whose_caller_has_gone_is_given_back() {
+    let server = server();
+    let a = client(lease(&server));
+    for _ in 0..100 {
+        // A caller without a runtime: the keeper works for him.
+        let mut ticket = Box::pin(block_on(a.mutex("x").lock()).unwrap().into_ticket());
+        assert!(block_on(once(&mut ticket)).is_none(), "it is on its way");
+        std::thread::sleep(Duration::from_micros(fastrand::u64(0..4_000)));
+        drop(ticket);
+        eventually("it is released", 10 * SEC, || server.census() == (0, 0));
+    }
 }

@@ -157,6 +157,7 @@ fn a_ticket_gives_no_more_than_was_held() {
         let (write, read) = (lock.write().await.unwrap(), lock.read().await.unwrap());
         let refused = read.into_ticket().await.unwrap_err();
         says(refused, ErrorKind::InvalidConfig, &["entered it more than once"]);
+        assert!(write.claim().is_exclusive() && b.rw_lock("x").try_read().await.unwrap().is_err(), "it writes still");
         let read = lock.read().await.unwrap();
         drop(write);
         let ticket = read.into_ticket().await.unwrap();
