@@ -16,16 +16,22 @@ use std::{
     thread::{self, ThreadId},
     time::Duration,
 };
-use tokio::sync::{Notify, mpsc};
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::{Notify, mpsc},
+};
 
 /// How long the last one out waits for what was dropped to be released (SAFETY E5).
 const FAREWELL: Duration = Duration::from_millis(250);
 
+type Inbox = Option<mpsc::UnboundedReceiver<Job>>;
+
 pub(crate) struct Host {
     pub(crate) keeper: Arc<Keeper>,
     jobs: mpsc::UnboundedSender<Job>,
-    inbox: Mutex<Option<mpsc::UnboundedReceiver<Job>>>,
-    started: OnceLock<Result<(), String>>,
+    /// Until the keeper has it.
+    inbox: Mutex<Inbox>,
+    started: AtomicBool,
     thread: Arc<OnceLock<ThreadId>>,
     here: bool,
     /// A child after fork has our memory, not our threads.
@@ -41,44 +47,68 @@ impl Host {
         };
         let keeper = Keeper::new(engine, clock, bell, gate);
         let (jobs, inbox) = mpsc::unbounded_channel();
-        let (started, thread) = (OnceLock::new(), Arc::default());
-        let pid = std::process::id();
-        Ok(Self { keeper, jobs, inbox: Mutex::new(Some(inbox)), started, thread, here, pid })
+        let (started, thread) = (AtomicBool::new(false), Arc::default());
+        let (inbox, pid) = (Mutex::new(Some(inbox)), std::process::id());
+        Ok(Self { keeper, jobs, inbox, started, thread, here, pid })
     }
-    /// *Invariant (SAFETY A3):* it runs before the first byte of the first attempt.
+    /// *Invariant (SAFETY A3):* it runs before the first byte of the first attempt. Where there are no threads to be had it is tried again with
+    /// the next one.
     pub(crate) fn start(&self) -> Result<()> {
-        if self.here && self.started.get().is_none() && tokio::runtime::Handle::try_current().is_err() {
+        if self.started.load(Acquire) {
+            return Ok(());
+        }
+        if self.here && Handle::try_current().is_err() {
             let nowhere = Error::new(ErrorKind::InvalidConfig, "connect", "keeper_here needs a runtime");
             return Err(nowhere.hint("use the client inside a tokio runtime first, or leave keeper_here out"));
         }
-        let started = self.started.get_or_init(|| self.spawn().map_err(|e| e.to_string()));
-        started
-            .clone()
-            .map_err(|e| Error::new(ErrorKind::Unreachable, "connect", "the keeper's threads cannot start").because(e))
+        let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
+        if inbox.is_some() {
+            let none =
+                |e| Error::new(ErrorKind::Unreachable, "connect", "the keeper's threads cannot start").because(e);
+            self.spawn(&mut inbox).map_err(none)?;
+            self.started.store(true, Release);
+        }
+        Ok(())
     }
-    fn spawn(&self) -> std::io::Result<()> {
-        let Some(inbox) = self.inbox.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Ok(()) };
+    /// Takes what is in the inbox if it succeeds.
+    fn spawn(&self, inbox: &mut Inbox) -> std::io::Result<()> {
         let (keeper, late) = (self.keeper.clone(), self.jobs.downgrade());
         let open = Arc::new(AtomicBool::new(true));
         let gate = keeper.gate.clone();
         let (watched, still) = (keeper.clone(), open.clone());
-        let serve = async move {
-            keeper.clone().serve(inbox).await;
-            open.store(false, Release);
-            keeper.losses.bell.ring();
+        let serve = move |inbox: &mut Inbox| {
+            let inbox = inbox.take();
+            async move {
+                if let Some(inbox) = inbox {
+                    keeper.clone().serve(inbox).await;
+                }
+                open.store(false, Release);
+                keeper.losses.bell.ring();
+            }
         };
         if self.here {
             tokio::spawn(through(watched.gate.clone(), watch_here(watched, late, still)));
-            tokio::spawn(through(gate, serve));
+            tokio::spawn(through(gate, serve(inbox)));
             return Ok(());
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        thread::Builder::new().name("fencelock-loss".into()).spawn(move || watch(&watched, &late, &still))?;
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let (begin, begins) = std::sync::mpsc::channel::<(Runtime, _)>();
         let id = self.thread.clone();
-        thread::Builder::new().name("fencelock-keep".into()).spawn(move || {
+        let keep = thread::Builder::new().name("fencelock-keep".into()).spawn(move || {
+            // Where there is no other one this one ends.
+            let Ok((runtime, serve)) = begins.recv() else { return };
             let _ = id.set(thread::current().id());
             runtime.block_on(serve);
-        })?;
+        });
+        let both = keep.and_then(|_| {
+            thread::Builder::new().name("fencelock-loss".into()).spawn(move || watch(&watched, &late, &still))
+        });
+        if let Err(none) = both {
+            // Its caller may be on a runtime of his own, where none is waited for.
+            runtime.shutdown_background();
+            return Err(none);
+        }
+        let _ = begin.send((runtime, serve(inbox)));
         Ok(())
     }
     /// Never blocks. After a fork there is nobody to do it, and it is not ours to do.
@@ -92,7 +122,7 @@ impl Host {
     }
     /// The last client, handle or guard is gone: waits for the releases in the queue, a moment.
     pub(crate) fn farewell(&self) {
-        if self.started.get().is_none() || self.is_forked() {
+        if !self.started.load(Acquire) || self.is_forked() {
             return;
         }
         let (done, closed) = std::sync::mpsc::channel();
