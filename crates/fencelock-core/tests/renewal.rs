@@ -2,16 +2,23 @@
 //! commands and no more; and what a late renewal has extended for nobody is given back (SAFETY G4). Whole histories are the
 //! simulator's: `fencelock-simulation`.
 //!
-//! Planted to see it red: renewals at seven tenths of the ttl, and at a sixteenth; `lapsed` left out (a late renewal).
+//! Planted to see it red: renewals at seven tenths of the ttl, and at a sixteenth; `lapsed` left out (a late renewal); a
+//! look that leaves whoever naps asleep (a host that slept).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
 use common::*;
 use fencelock_core::{
-    Client, Clock, LossReason, TokioClock,
+    Client, Clock, LossReason, Moment, TokioClock,
     memory::{Link, MemoryEngine, MemoryServer},
 };
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::SeqCst},
+    },
+    time::{Duration, Instant},
+};
 use tokio::runtime::Handle;
 
 #[tokio::test(start_paused = true)]
@@ -69,4 +76,27 @@ async fn a_late_renewal_locks_nobody_out() {
     assert!(guard.check().is_err());
     assert!(took > ttl && took < ttl * 5 / 4, "{took:?}");
     next.release().await.unwrap();
+}
+
+/// While a host sleeps its boot-time clock goes on, and the clock of naps does not.
+#[derive(Debug)]
+struct Slept(TokioClock, AtomicU64);
+impl Clock for Slept {
+    fn now(&self) -> Moment {
+        self.0.now() + Duration::from_secs(self.1.load(SeqCst))
+    }
+}
+#[tokio::test(start_paused = true)]
+async fn what_was_due_while_the_host_slept_is_renewed_when_it_is_seen() {
+    let clock = Arc::new(Slept(TokioClock::start(), AtomicU64::new(0)));
+    let engine = MemoryEngine::on(MemoryServer::new(clock.clone())).clock(clock.clone()).default_ttl(60 * SEC);
+    let client = Client::builder(Arc::new(engine)).clock(clock.clone()).keeper_here().build().unwrap();
+    let guard = client.mutex("x").lock().await.unwrap();
+    tokio::time::sleep(SEC).await;
+    clock.1.store(30, SeqCst);
+    // Now the loss timers are looked at, which do not miss it.
+    let lease = client.mutex("y").lease(2 * SEC).lock().await.unwrap();
+    within("the renewal", SEC, guard.renewed()).await;
+    assert!(guard.remaining() > 55 * SEC, "{:?}", guard.remaining());
+    lease.release().await.unwrap();
 }

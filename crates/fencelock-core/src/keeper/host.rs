@@ -162,9 +162,12 @@ async fn watch_here(keeper: Arc<Keeper>, jobs: mpsc::WeakUnboundedSender<Job>, o
     }
 }
 fn look(keeper: &Arc<Keeper>, jobs: &mpsc::WeakUnboundedSender<Job>) {
-    for hold in keeper.losses.look(keeper.clock.now()) {
+    let now = keeper.clock.now();
+    for hold in keeper.losses.look(now) {
         if let (Some(jobs), Some(job)) = (jobs.upgrade(), keeper.clone().lapsed(hold)) {
             let _ = jobs.send(Job::Run(job));
         }
     }
+    // The other one naps by a clock that stands still while the host sleeps.
+    keeper.renewals.wake_if_due(now);
 }

@@ -48,6 +48,15 @@ impl Renewals {
         inner.alarm = set.into_iter().chain(first).min();
         inner.alarm
     }
+    /// Something is due by now: whoever sleeps for it looks.
+    pub(super) fn wake_if_due(&self, now: Moment) {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = inner.alarm.is_some_and(|at| at <= now);
+        drop(inner);
+        if due {
+            self.earlier.notify_one();
+        }
+    }
     /// Takes out what is due, and what is nearly due, so that it shares the call: `min(ttl/20, 100 ms)` early at most.
     pub(super) fn due(&self, now: Moment) -> Vec<Arc<Hold>> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
