@@ -82,6 +82,7 @@ impl EtcdEngine {
         };
         let info = EngineInfo {
             id,
+            namespace: config.namespace.as_str().into(),
             scheme: config.scheme(),
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),

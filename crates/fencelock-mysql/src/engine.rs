@@ -122,6 +122,7 @@ impl MysqlEngine {
         };
         let info = EngineInfo {
             id: EngineId::from_bytes(store.to_be_bytes()),
+            namespace: config.namespace.as_str().into(),
             scheme: "mysql",
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),

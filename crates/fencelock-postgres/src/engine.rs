@@ -86,6 +86,7 @@ impl PostgresEngine {
         };
         let info = EngineInfo {
             id: EngineId::from_bytes(store.to_be_bytes()),
+            namespace: config.namespace.as_str().into(),
             scheme: "postgres",
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),

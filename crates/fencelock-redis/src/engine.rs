@@ -131,6 +131,7 @@ impl RedisEngine {
         }
         let info = EngineInfo {
             id: EngineId::from_bytes(known.to_be_bytes()),
+            namespace: config.namespace.as_str().into(),
             scheme: config.scheme(),
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),

@@ -65,6 +65,7 @@ impl SqliteEngine {
         let endpoint = database.display().to_string();
         let info = EngineInfo {
             id,
+            namespace: config.namespace.as_str().into(),
             scheme: "sqlite",
             endpoint: endpoint.as_str().into(),
             url: config.url(&database).map(Into::into),

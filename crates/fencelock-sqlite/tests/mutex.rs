@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_core::{Client, ErrorKind, LossReason, Page, Released, Token, memory::MemoryEngine};
+use fencelock_core::{Client, ErrorKind, LossReason, MultiLock, Page, Released, Token, memory::MemoryEngine};
 use std::{
     sync::Arc,
     time::{Duration, Instant},
@@ -206,15 +206,41 @@ fn a_kind_that_this_program_does_not_know_is_respected() {
     });
 }
 
+/// One name in two namespaces is two locks, for which all have one order.
+#[test]
+fn a_multilock_over_namespaces() {
+    let folder = Folder::new();
+    let [one, other] = ["", "team"].map(|namespace| [0, 1].map(|_| in_namespace(&folder, namespace)));
+    runtime().block_on(async {
+        let mut tasks = Vec::new();
+        for n in [0, 1] {
+            let both = [one[n].mutex("x"), other[n].mutex("x")];
+            let members = if n == 0 { [&both[0], &both[1]] } else { [&both[1], &both[0]] };
+            let lock = MultiLock::new(members);
+            tasks.push(tokio::spawn(async move {
+                for _ in 0..200 {
+                    let guard = lock.lock().await.unwrap();
+                    tokio::task::yield_now().await;
+                    guard.release().await.unwrap();
+                }
+            }));
+        }
+        for task in tasks {
+            tokio::time::timeout(Duration::from_secs(60), task).await.expect("nobody waits for ever").unwrap();
+        }
+        let twice = MultiLock::new([one[0].mutex("x"), one[1].mutex("x")]).try_lock().await.unwrap_err();
+        assert_eq!(twice.kind(), ErrorKind::InvalidConfig, "{twice}");
+    });
+}
+fn in_namespace(folder: &Folder, namespace: &str) -> Client {
+    let mut config = fencelock_sqlite::Config::new(folder.database());
+    config.namespace = namespace.into();
+    Client::builder(Arc::new(fencelock_sqlite::SqliteEngine::open(config).unwrap())).build().unwrap()
+}
 #[test]
 fn names_and_namespaces_do_not_meet() {
     let folder = Folder::new();
-    let open = |namespace: &str| {
-        let mut config = fencelock_sqlite::Config::new(folder.database());
-        config.namespace = namespace.into();
-        let engine = fencelock_sqlite::SqliteEngine::open(config).unwrap();
-        fencelock_core::Client::builder(std::sync::Arc::new(engine)).build().unwrap()
-    };
+    let open = |namespace: &str| in_namespace(&folder, namespace);
     let (plain, team, te) = (open(""), open("team"), open("te"));
     runtime().block_on(async {
         let mut guards = Vec::new();

@@ -64,6 +64,7 @@ impl ZooKeeperEngine {
         let ttl = wire.ttl().ok_or_else(|| told(Fault::Answer))?;
         let info = EngineInfo {
             id,
+            namespace: config.namespace.as_str().into(),
             scheme: config.scheme(),
             endpoint: config.endpoint().into(),
             url: config.url().map(Into::into),

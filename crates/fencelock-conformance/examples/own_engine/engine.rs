@@ -129,8 +129,8 @@ impl MapEngine {
             max_ttl: Duration::from_secs(86_400),
             drift: 0.0,
         };
-        let (scheme, endpoint, layout) = ("map", "map:".into(), "native");
-        let info = EngineInfo { id, scheme, endpoint, url: None, layout, capabilities, default_ttl };
+        let (namespace, scheme, endpoint, layout) = ("".into(), "map", "map:".into(), "native");
+        let info = EngineInfo { id, namespace, scheme, endpoint, url: None, layout, capabilities, default_ttl };
         Self { info, map }
     }
     fn grant(&self, request: &Request, token: i64, sent_at: Moment) -> Option<Outcome> {

@@ -20,8 +20,9 @@ impl Member {
         Self(options, claim)
     }
     /// *Invariant (SAFETY K3):* an order that all processes share, whatever URL each of them reached the store by.
-    fn place(&self) -> Result<(Name, Kind, EngineId)> {
-        Ok((self.0.name()?, self.1.kind(), self.0.core.engine().info().id))
+    fn place(&self) -> Result<(Name, Kind, EngineId, Arc<str>)> {
+        let info = self.0.core.engine().info();
+        Ok((self.0.name()?, self.1.kind(), info.id, info.namespace.clone()))
     }
 }
 impl From<Mutex> for Member {
@@ -143,7 +144,9 @@ impl MultiLock {
             return Err(refuse("there is nothing to lock", "give at least one member"));
         }
         let mut seen = HashSet::new();
-        if let Some(((name, ..), _)) = placed.iter().find(|((name, _, engine), _)| !seen.insert((name, engine))) {
+        if let Some(((name, ..), _)) =
+            placed.iter().find(|((name, _, engine, space), _)| !seen.insert((name, engine, space)))
+        {
             let twice = refuse("a lock is there twice, and would wait for itself", "name each lock once");
             return Err(twice.with("name", name));
         }

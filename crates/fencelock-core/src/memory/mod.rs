@@ -108,6 +108,7 @@ impl MemoryEngine {
         };
         let info = EngineInfo {
             id: server.id(),
+            namespace: "".into(),
             scheme: "memory",
             endpoint: "memory:".into(),
             url: Some("memory:".into()),

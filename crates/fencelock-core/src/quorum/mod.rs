@@ -194,6 +194,7 @@ fn info(engines: &[Arc<dyn Engine>]) -> EngineInfo {
     let layout = engines[0].info().layout;
     EngineInfo {
         id: id(all().map(|info| info.id)),
+        namespace: say::together(all().map(|info| &*info.namespace)),
         scheme: "quorum",
         endpoint: say::together(all().map(|info| &*info.endpoint)),
         url: None,

@@ -81,6 +81,8 @@ pub struct Capabilities {
 pub struct EngineInfo {
     /// Which store this is, whatever URL led to it: minted in the store when it was made.
     pub id: EngineId,
+    /// The part of it whose names are its own: one name in two of them is two locks.
+    pub namespace: Arc<str>,
     /// `sqlite`, `memory`, …
     pub scheme: &'static str,
     /// Where, for people; without secrets.
