@@ -281,8 +281,8 @@ impl Held {
                 "lock it without these, or lock anew there",
             );
         }
-        // From here on nobody enters it: who did would hold what somebody else adopts. *Invariant:* whoever is refused has changed nothing, for
-        // another guard may write.
+        // From here on nobody enters it: who did would hold what somebody else adopts. *Invariant:* whoever is refused has
+        // changed nothing, for another guard may write.
         if self.duty != Duty::Leave || !self.hold.close(self.way) {
             return refuse("its owner has entered it more than once", "release the other guards first");
         }

@@ -251,9 +251,9 @@ async fn a_time_that_is_kept() {
     assert!(took >= 4 * SEC && took < 8 * SEC, "{took:?}");
     next.release().await.unwrap();
 }
-/// A time that is kept is a session's: nobody waits for a lease of it meanwhile; and the place of one who was silent for long is none beside
-/// a session, nor after it. (Red: a claim that asks only whether a session is there; a session that leaves places for leases where there was
-/// one before; a look that does not ask what the lock is.)
+/// A time that is kept is a session's: nobody waits for a lease of it meanwhile; and the place of one who was silent for long
+/// is none beside a session, nor after it. (Red: a claim that asks only whether a session is there; a session that leaves places
+/// for leases where there was one before; a look that does not ask what the lock is.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_time_that_is_kept_is_a_sessions() {
     let server = Postgres::start();

@@ -51,8 +51,8 @@ impl Host {
         let (inbox, pid) = (Mutex::new(Some(inbox)), std::process::id());
         Ok(Self { keeper, jobs, inbox, started, thread, here, pid })
     }
-    /// *Invariant (SAFETY A3):* it runs before the first byte of the first attempt. Where there are no threads to be had it is tried again with
-    /// the next one.
+    /// *Invariant (SAFETY A3):* it runs before the first byte of the first attempt. Where there are no threads to be had it is
+    /// tried again with the next one.
     pub(crate) fn start(&self) -> Result<()> {
         if self.started.load(Acquire) {
             return Ok(());
