@@ -94,6 +94,7 @@ impl MysqlEngine {
         config.check()?;
         let link = Link::new(&config)?;
         let store = link.set_up(&config).await.map_err(|fault| link.tell("connect", &fault))?;
+        let cluster = link.is_cluster().await.map_err(|fault| link.tell("connect", &fault))?;
         let told = |_| Error::new(ErrorKind::Closed, "connect", "no number could be made");
         let client = EngineId::random()?.to_string().parse::<HoldId>().map_err(told)?;
         if config.doorbell {
@@ -131,7 +132,7 @@ impl MysqlEngine {
             default_ttl: config.ttl,
         };
         let (orders, inbox) = mpsc::unbounded_channel();
-        let shared = Arc::new(Shared::new(link, config.namespace.clone(), client, config.doorbell));
+        let shared = Arc::new(Shared::new(link, config.namespace.clone(), client, config.doorbell, !cluster));
         Ok(Self { info, retention: config.retention, shared, orders, inbox: Mutex::new(inbox) })
     }
     /// As [`connect`](Self::connect), by a `mysql:` or `mariadb:` URL.

@@ -387,10 +387,12 @@ impl Link {
         let Some(id) = row.and_then(|row| column(&row, 1)?.parse::<i64>().ok()) else { return Ok(None) };
         Ok((self.feels(client).await? == Some(id)).then_some((Pulse(session), id)))
     }
-    /// Galera.
+    /// Several servers take writes, and each gives named locks of its own: Galera, or a group with several primaries.
     pub(crate) async fn is_cluster(&self) -> Result<bool, Fault> {
-        let rows = self.again("SHOW VARIABLES LIKE 'wsrep_on'").await?;
-        Ok(rows.first().and_then(|row| column(row, 1)) == Some("ON"))
+        let settings = "'wsrep_on', 'group_replication_single_primary_mode'";
+        let rows = self.again(&format!("SHOW GLOBAL VARIABLES WHERE variable_name IN ({settings})")).await?;
+        let is = |name, value| rows.iter().any(|row| (column(row, 0), column(row, 1)) == (Some(name), Some(value)));
+        Ok(is("wsrep_on", "ON") || is("group_replication_single_primary_mode", "OFF"))
     }
     /// The session that has this client's named lock, as the others see it.
     pub(crate) async fn feels(&self, client: HoldId) -> Result<Option<i64>, Fault> {
@@ -481,7 +483,7 @@ impl Bell {
     pub(crate) fn is_there(&self) -> bool {
         self.session.is_some() && !self.wire.broken.load(Relaxed)
     }
-    /// It was rung, and has no lock any more: the session is anybody's.
+    /// It was rung, and is no doorbell any more: the session is anybody's.
     pub(crate) fn rest(mut self) {
         if let Some(session) = self.session.take() {
             self.wire.put(session);

@@ -78,7 +78,8 @@ impl std::fmt::Debug for Shared {
     }
 }
 impl Shared {
-    pub(crate) fn new(link: Link, space: String, client: HoldId, doorbell: bool) -> Self {
+    /// `felt`: a session of ours can show others that we live.
+    pub(crate) fn new(link: Link, space: String, client: HoldId, doorbell: bool, felt: bool) -> Self {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() || c == '\0' { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
@@ -91,7 +92,7 @@ impl Shared {
             doorbell,
             holds: Mutex::default(),
             first: Notify::new(),
-            pulse: AtomicI64::new(-1),
+            pulse: AtomicI64::new(if felt { -1 } else { 0 }),
             doubted: Notify::new(),
             haunted: Haunted::default(),
         }
@@ -177,6 +178,7 @@ impl Shared {
     pub(crate) fn somebody_waits(&self) -> bool {
         !self.waits().places.is_empty()
     }
+    /// `None`: it is not known yet.
     pub(crate) fn pulse(&self) -> Option<i64> {
         Some(self.pulse.load(Relaxed)).filter(|id| *id >= 0)
     }

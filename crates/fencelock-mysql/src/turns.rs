@@ -43,7 +43,9 @@ pub(crate) async fn wait(
     // Its turn was seen, and the lock's row was another one's when it came for it.
     let mut told = false;
     let end = loop {
-        if watch.is_none() && may_watch && busy.ahead.unwrap_or(0) <= NEAR {
+        // *Invariant:* before it has a pulse it is alive to others while the session is there by which it came, and that goes at once with its
+        // process only where nothing works in it: it is not lent to a watch.
+        if watch.is_none() && may_watch && shared.pulse().is_some() && busy.ahead.unwrap_or(0) <= NEAR {
             let (shared, request, mut bell) = (shared.clone(), request.clone(), bell.take());
             watch = Some(Box::pin(async move {
                 let seen = shared.watch(&request, WATCH, BETWEEN, &mut bell).await;
@@ -169,6 +171,9 @@ pub(crate) async fn pulse(shared: Arc<Shared>) {
         if idle < 3 {
             return;
         }
+    } else {
+        // Our sign of life counts alone.
+        shared.set_pulse(None);
     }
     tokio::select! {
         () = sleep(PULSE) => {}

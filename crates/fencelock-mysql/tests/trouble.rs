@@ -364,6 +364,8 @@ async fn doorbells_that_break() {
     let first = near.mutex("x").ttl(60 * SEC).lock().await.unwrap();
     let held = tokio::spawn(far.mutex("x").ttl(60 * SEC).lock());
     queued(&near, "x", 1).await;
+    let bell = "SELECT IS_USED_LOCK(CONCAT('fencelock:', HEX(hold))) IS NOT NULL FROM fencelock_waiter";
+    eventually("it has a doorbell", || std::future::ready(server.ask(bell) == "1")).await;
     first.release().await.unwrap();
     let held = within("its turn", held).await.unwrap().unwrap();
     let wait = tokio::spawn(near.mutex("x").lock());

@@ -10,7 +10,7 @@ use crate::{
     shared::Shared,
     wire::{
         call::Call,
-        reply::{Reply, asked, column, reply},
+        reply::{Reply, asked, reply},
     },
 };
 use async_trait::async_trait;
@@ -124,10 +124,7 @@ impl Sessions {
 
 /// Named locks are one server's, each session of ours is one of its own, and stays what it is.
 pub(crate) async fn prove(link: &Link) -> Result<(), Fault> {
-    let settings = "'wsrep_on', 'group_replication_single_primary_mode'";
-    let rows = link.again(&format!("SHOW GLOBAL VARIABLES WHERE variable_name IN ({settings})")).await?;
-    let is = |name, value| rows.iter().any(|row| (column(row, 0), column(row, 1)) == (Some(name), Some(value)));
-    if is("wsrep_on", "ON") || is("group_replication_single_primary_mode", "OFF") {
+    if link.is_cluster().await? {
         return Err(Fault::Pooled("this is one node of a cluster, and each gives named locks of its own"));
     }
     Bearer::open(link, SessionId(0), PATIENCE, true).await.map(drop)

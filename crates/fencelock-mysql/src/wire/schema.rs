@@ -1,13 +1,17 @@
 //! The tables and procedures, and how they come into a database.
 
 /// Of the tables and procedures together.
-pub(crate) const VERSION: i64 = 6;
+pub(crate) const VERSION: i64 = 7;
 /// Of what comes to them for locks that are shared with ShedLock.
 pub(crate) const SHEDLOCK: i64 = 1;
 /// The server's clock, in µs since 1970; the session's time is UTC.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', SYSDATE(6))";
 /// The named lock of whoever makes them: he does so alone.
 pub(crate) const TURN: &str = "CONCAT('fencelock.', MD5(DATABASE()))";
+/// Whether a client `c` is not known to be gone: nobody says by which session it shows that it lives, or that very session is there and has
+/// the named lock. It is asked of the lock alone: whoever reads the list of all sessions has it made, and needs a right to see those of others.
+const FELT: &str =
+    "(c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', IF(c.pulse > 0, HEX(c.client), -c.pulse))) <=> ABS(c.pulse))";
 /// Whatever the account's own is: no letter is replaced by another one without a word.
 const MODE: &str = "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'";
 
@@ -21,7 +25,8 @@ pub(crate) fn script() -> Vec<String> {
         include_str!("sql/others.sql"),
         include_str!("sql/session.sql")
     )
-    .replace("{now}", NOW);
+    .replace("{now}", NOW)
+    .replace("{felt}", FELT);
     let mut statements = statements(&all, &comment());
     // The second row is the turn of those who clean up.
     let store = "UNHEX(REPLACE(UUID(), '-', ''))";

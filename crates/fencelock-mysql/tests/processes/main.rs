@@ -8,9 +8,9 @@ mod scene;
 use fencelock_testkit::processes::{
     Scene as _,
     stories::{
-        at_the_release, cancels, downgrades, exclusion, head_waiter, holder, increments, killed_session, order,
-        permits, permits_in, readers_and_writers, starvation, stopped_head_waiter, stopped_holder, stopped_session,
-        weights,
+        at_the_release, cancels, downgrades, exclusion, fresh_head_waiter, head_waiter, holder, increments,
+        killed_session, order, permits, permits_in, readers_and_writers, starvation, stopped_head_waiter,
+        stopped_holder, stopped_session, weights,
     },
     tenth, trials, work,
 };
@@ -30,6 +30,7 @@ fn main() {
         ("increments_by_16_processes", || increments::<Scene<Leases>>(tenth(200))),
         ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene<Leases>>),
         ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Leases>>),
+        ("a_head_waiter_killed_when_it_has_hardly_come_holds_up_nobody", fresh_head_waiter::<Scene<Leases>>),
         ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Leases>>),
         ("a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene<Leases>>),
         ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<Leases>>),
@@ -44,6 +45,10 @@ fn main() {
         ("doorbells_exclusion_between_12_processes", exclusion::<Scene<Doorbells>>),
         ("doorbells_a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene<Doorbells>>),
         ("doorbells_a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Doorbells>>),
+        (
+            "doorbells_a_head_waiter_killed_when_it_has_hardly_come_holds_up_nobody",
+            fresh_head_waiter::<Scene<Doorbells>>,
+        ),
         ("doorbells_a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Doorbells>>),
         ("doorbells_never_more_than_there_are_permits", permits::<Scene<Doorbells>>),
         ("doorbells_nobody_starves", starvation::<Scene<Doorbells>>),
@@ -52,6 +57,7 @@ fn main() {
         ("sessions_increments_by_16_processes", || increments::<Scene<Sessions>>(tenth(200))),
         ("sessions_a_killed_holder_is_replaced_at_once", killed_session::<Scene<Sessions>>),
         ("sessions_a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Sessions>>),
+        ("sessions_a_head_waiter_killed_when_it_has_hardly_come_holds_up_nobody", fresh_head_waiter::<Scene<Sessions>>),
         ("sessions_a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Sessions>>),
         ("sessions_a_stopped_holder_is_replaced_when_its_lease_ends", stopped_session::<Scene<Sessions>>),
         ("sessions_a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<Sessions>>),

@@ -140,50 +140,21 @@ END
 //
 -- Whether anybody who lives waits in front of this ticket; `alone`: and wants it alone. Whoever said so lately lives; and where the session
 -- that keeps its pulse is known, it is there: a client that is killed is dead at once. Before it has a pulse, which takes it a moment, the
--- session by which it came is there. (Another account's is not seen: it is passed.) One without a pulse for a moment keeps his place, and is
--- passed. The list of all sessions is made whenever a statement names it, so one does that only where nobody but those without a pulse yet may
--- live; and it asks for all of them once more, since one of them may have his pulse meanwhile, and is in front in either way.
+-- session by which it came is there. One without a pulse for a moment keeps his place, and is passed.
 CREATE PROCEDURE fencelock_in_front(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN p_ticket BIGINT, IN alone BOOLEAN, OUT lives BOOLEAN)
 SQL SECURITY INVOKER
-looking: BEGIN
-  DECLARE v_may BOOLEAN;
+BEGIN
   SELECT EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
     WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (NOT alone OR q.claim IN ('m', 'w'))
-      AND c.ends > t AND c.ends < t + 10000000
-      AND (c.pulse = 0 OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO lives;
-  IF lives THEN
-    LEAVE looking;
-  END IF;
-  SELECT EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-    WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (NOT alone OR q.claim IN ('m', 'w'))
-      AND c.ends > t AND c.ends < t + 10000000
-      AND (c.pulse <= 0 OR IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO v_may;
-  IF v_may THEN
-    SELECT EXISTS (SELECT 1 FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-      WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND (NOT alone OR q.claim IN ('m', 'w'))
-        AND c.ends > t AND c.ends < t + 10000000
-        AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
-          OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)) INTO lives;
-  END IF;
+      AND c.ends > t AND c.ends < t + 10000000 AND {felt}) INTO lives;
 END
 //
 -- How many permits those want who live, and wait in front of this ticket.
 CREATE PROCEDURE fencelock_taken_in_front(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN p_ticket BIGINT, OUT taken BIGINT)
 SQL SECURITY INVOKER
 BEGIN
-  DECLARE v_fresh BIGINT DEFAULT 0;
-  SELECT COALESCE(SUM(q.take * (c.pulse = 0 OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)), 0),
-      COALESCE(SUM(c.pulse < 0), 0)
-    INTO taken, v_fresh
-    FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-    WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000;
-  IF v_fresh > 0 THEN
-    SELECT COALESCE(SUM(q.take), 0) INTO taken
-      FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
-      WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000
-        AND (c.pulse = 0 OR c.pulse < 0 AND EXISTS (SELECT 1 FROM information_schema.PROCESSLIST p WHERE p.ID = -c.pulse)
-          OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse);
-  END IF;
+  SELECT COALESCE(SUM(q.take), 0) INTO taken FROM fencelock_waiter q JOIN fencelock_client c ON c.client = q.client
+    WHERE q.space = p_space AND q.name = p_name AND q.ticket < p_ticket AND c.ends > t AND c.ends < t + 10000000 AND {felt};
 END
 //
 -- Whether this claim fits in together with all who wait in front of its ticket: no one of them wants it alone, and there is room for all.

@@ -2,15 +2,22 @@
 
 -- A client that waits lives for three seconds more. Mostly it has said so lately: those who come together do not wait for one row. `pulse`:
 -- the session that has the named lock of this client for as long as its process lives; 0: none has; NULL: as it was (what was sent before
--- there was one may arrive after it), and less than 0 at first: the session by which it came.
+-- there was one may arrive after it), and less than 0 at first: the session by which it came. That one takes a named lock of its own, and has
+-- it from then on: whoever asks for that asks whether the session is there, and nothing else.
 CREATE PROCEDURE fencelock_beat(IN p_client BINARY(16), IN p_pulse BIGINT, IN t BIGINT) SQL SECURITY INVOKER
 BEGIN
   DECLARE v_said BOOLEAN;
+  DECLARE v_came BIGINT DEFAULT 0;
+  DECLARE v_lock VARBINARY(64) DEFAULT CONCAT('fencelock.', CONNECTION_ID());
   SELECT EXISTS (SELECT 1 FROM fencelock_client c
     WHERE c.client = p_client AND c.ends > t + 2000000 AND c.ends < t + 10000000 AND c.pulse = COALESCE(p_pulse, c.pulse)) INTO v_said;
   IF NOT v_said THEN
-    INSERT INTO fencelock_client (client, ends, pulse) VALUES (p_client, t + 3000000, COALESCE(p_pulse, -CONNECTION_ID()))
-      ON DUPLICATE KEY UPDATE ends = t + 3000000, pulse = COALESCE(p_pulse, IF(pulse < 0, -CONNECTION_ID(), pulse));
+    -- It is had once, however often it is asked for. Whose is somebody else's shows nothing.
+    IF p_pulse IS NULL AND (IS_USED_LOCK(v_lock) <=> CONNECTION_ID() OR GET_LOCK(v_lock, 0)) THEN
+      SET v_came = -CONNECTION_ID();
+    END IF;
+    INSERT INTO fencelock_client (client, ends, pulse) VALUES (p_client, t + 3000000, COALESCE(p_pulse, v_came))
+      ON DUPLICATE KEY UPDATE ends = t + 3000000, pulse = COALESCE(p_pulse, IF(pulse < 0, v_came, pulse));
   END IF;
 END
 //
@@ -169,8 +176,7 @@ watching: BEGIN
         COALESCE(SUM(q.ticket < w_ticket AND c.client IS NOT NULL AND q.claim <> 'r'), 0)
           + COALESCE(w_claim <> 'r' AND MAX(q.ticket < w_ticket AND c.client IS NOT NULL AND q.claim = 'r'), 0)
       INTO v_waits, v_ahead
-      FROM fencelock_waiter q LEFT JOIN fencelock_client c ON c.client = q.client AND c.ends > t AND c.ends < t + 10000000
-        AND (c.pulse = 0 OR c.pulse > 0 AND IS_USED_LOCK(CONCAT('fencelock.', HEX(c.client))) <=> c.pulse)
+      FROM fencelock_waiter q LEFT JOIN fencelock_client c ON c.client = q.client AND c.ends > t AND c.ends < t + 10000000 AND {felt}
       WHERE q.space = p_space AND q.name = p_name AND q.ticket <= w_ticket;
     -- Granted in another call, or sent away: its number in the queue may be somebody else's now.
     IF v_skewed OR NOT v_waits THEN

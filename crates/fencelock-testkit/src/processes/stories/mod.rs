@@ -11,7 +11,7 @@ mod sessions;
 mod spans;
 
 pub use cancel::cancels;
-pub use crash::{at_the_release, head_waiter, holder};
+pub use crash::{at_the_release, fresh_head_waiter, head_waiter, holder};
 pub use cuts::wake_ups;
 pub use failover::{Cluster, leaders_killed};
 pub use fair::{order, starvation};
