@@ -5,7 +5,6 @@ use crate::{
     wire::{
         call::Call,
         reply::{Reply, place, status},
-        schema,
     },
 };
 use fencelock_core::{BootClock, Clock, HoldId, Identity, Moment, Name, Request, Status, Token};
@@ -198,7 +197,7 @@ impl Shared {
     }
     /// The same, to the server.
     pub(crate) async fn say_that_there_is_no_pulse(&self) -> Result<(), Fault> {
-        let call = Call::new("beat").id(self.client).number(0).expression(schema::NOW).end();
+        let call = Call::new("fade").id(self.client).end();
         self.link.again(&call).await.map(drop)
     }
     /// A queued attempt's look. `told`: its turn was seen just now; who looks by himself is told so, and asks for it.

@@ -303,13 +303,26 @@ async fn another_kind_has_another_queue() {
     held.release().await.unwrap();
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
 }
-/// A session that something between us and the server lends, and that commits nothing by itself. (Red: it goes on so.)
+/// A session that something between us and the server lends, and that commits nothing by itself: whatever is called there first. What ends
+/// something does so at a server that takes no writes, too. (Red: it goes on so; it is refused there.)
 #[test]
 fn a_session_that_commits_nothing_by_itself() {
     let server = MariaDb::start();
     drop(runtime().block_on(client(&server.url())));
-    let said = server.ask("SET autocommit = 0; CALL fencelock_list('', '', NULL, NULL, 1); SELECT @@autocommit");
-    assert_eq!(said, "1");
+    let id = format!("X'{:032}'", 1);
+    let ends = [format!("bury({id})"), format!("bury_holder('', 'x', 1, {id})"), format!("let_go('', 'x', 'x', {id})")];
+    let more = [format!("places('', {id})"), format!("fade({id})"), "ask('', 'x', 1)".to_owned()];
+    for call in ["list('', '', NULL, NULL, 1)".to_owned()].iter().chain(&more).chain(&ends) {
+        let said = server.ask(&format!(
+            "SET autocommit = 0, time_zone = '+05:00'; CALL fencelock_{call}; SELECT 'set', @@autocommit, @@time_zone, @@tx_isolation"
+        ));
+        assert_eq!(said.lines().last(), Some("set\t1\t+00:00\tREAD-COMMITTED"), "{call}: {said}");
+    }
+    server.ask("SET GLOBAL read_only = 1");
+    for call in &ends {
+        let said = server.ask(&format!("CALL fencelock_{call}"));
+        assert!(said.starts_with("gone"), "{call}: {said}");
+    }
 }
 /// One of its connections breaks, and not the one that shows that it lives: nobody takes it for dead for a moment, and passes it. (Red: what
 /// shows that it lives ends before the others know that they need not look for it.)

@@ -28,6 +28,13 @@ BEGIN
   CALL fencelock_beat(p_client, p_pulse, t);
 END
 //
+-- From here on nobody looks for the pulse of this client.
+CREATE PROCEDURE fencelock_fade(IN p_client BINARY(16)) SQL SECURITY INVOKER
+BEGIN
+  CALL fencelock_ready();
+  CALL fencelock_beat(p_client, 0, {now});
+END
+//
 -- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
 CREATE PROCEDURE fencelock_acquire(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_kind VARBINARY(16), IN p_claim VARBINARY(1), IN p_take BIGINT, IN p_size BIGINT, IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_wait BOOLEAN, IN p_client BINARY(16), IN p_pulse BIGINT, IN p_who BLOB)
 SQL SECURITY INVOKER
@@ -416,6 +423,7 @@ END
 -- What this client waits for, by what is written here.
 CREATE PROCEDURE fencelock_places(IN p_space VARBINARY(512), IN p_client BINARY(16)) SQL SECURITY INVOKER
 BEGIN
+  CALL fencelock_ready();
   SELECT q.name, q.hold FROM fencelock_waiter q WHERE q.client = p_client AND q.space = p_space;
 END
 //

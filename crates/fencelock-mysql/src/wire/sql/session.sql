@@ -203,6 +203,7 @@ leaving: BEGIN
     ROLLBACK;
     SELECT 'locked' AS code;
   END;
+  CALL fencelock_ready_to_end();
   SELECT l.hold, l.pid, l.until INTO l_hold, v_pid, l_until FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
   IF l_hold = p_hold AND v_pid = CONNECTION_ID() THEN
     IF l_until > 0 THEN
@@ -230,7 +231,9 @@ BEGIN
   DECLARE v_bearer, v_hold BINARY(16);
   DECLARE v_token, v_held, v_ttl BIGINT;
   DECLARE v_who BLOB;
-  DECLARE t BIGINT DEFAULT {now};
+  DECLARE t BIGINT;
+  CALL fencelock_ready();
+  SET t = {now};
   SELECT l.kind INTO v_kind FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
   SELECT l.bearer, l.hold, l.fence, t - l.since, l.ttl, l.who INTO v_bearer, v_hold, v_token, v_held, v_ttl, v_who FROM fencelock_lock l
     WHERE l.space = p_space AND l.name = p_name AND l.kind = 'session'
@@ -250,6 +253,7 @@ BEGIN
   DECLARE v_pid BIGINT DEFAULT IS_USED_LOCK(CONCAT('fencelock.', HEX(p_bearer)));
   -- It may have ended meanwhile.
   DECLARE CONTINUE HANDLER FOR 1094 BEGIN END;
+  CALL fencelock_ready_to_end();
   IF v_pid IS NULL THEN
     BEGIN
       -- A server that takes no writes keeps what nobody looks at.
@@ -269,6 +273,7 @@ CREATE PROCEDURE fencelock_bury_holder(IN p_space VARBINARY(512), IN p_name VARB
 SQL SECURITY INVOKER
 BEGIN
   DECLARE v_is BOOLEAN DEFAULT FALSE;
+  CALL fencelock_ready_to_end();
   -- It may be about to have it anew: then this waits for its token.
   SELECT TRUE INTO v_is FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name AND l.kind = 'session' AND l.fence = p_token
     AND l.bearer = p_bearer AND IS_USED_LOCK(COALESCE(l.named, 'fencelock.')) = l.pid LOCK IN SHARE MODE;
