@@ -1,5 +1,6 @@
 //! Planted to see them go red: a lease that is over 300 ms early (133 ms before its end); one that ends 20 s late (stuck); and, at the
-//! bar alone: a hand-over to who does not hear of it (1.76 s), no hand-over at all (1.2 s).
+//! bar alone: a hand-over to who does not hear of it (1.76 s), no hand-over at all (1.2 s), one who has hardly come and is not looked for
+//! (3.03 s).
 use crate::processes::Scene;
 use crate::processes::{Worker, bar, eventually, percentile, tenth};
 use std::time::Duration;
