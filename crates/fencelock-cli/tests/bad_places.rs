@@ -76,6 +76,39 @@ fn what_is_no_database() {
     assert!(!place.path("ran").exists());
 }
 
+// Planted: without the look at the mount both have the lock.
+#[test]
+fn a_database_that_is_mounted_by_itself() {
+    let place = Place::on_disk();
+    let root = rustix::process::geteuid().is_root();
+    let elsewhere = |script: &str| {
+        let mut command = Command::new("unshare");
+        command.args(if root { ["-m", "bash"] } else { ["-Urm", "bash"] }).args(["-c", script]);
+        command.current_dir(place.path("")).env("F", common::binary()).env_remove("FENCELOCK_URL");
+        finish(&mut command)
+    };
+    fs::create_dir_all(place.path("data")).expect("a directory");
+    if elsewhere("mount --bind . data").0 != 0 {
+        return common::cannot_run("no mounts of its own to be had");
+    }
+    let holder = common::start(&mut place.run(&[], "touch $D/held; sleep 600"));
+    common::until("a holder", || place.path("held").exists().then_some(()));
+    let (code, _, err) = elsewhere("mount --bind . data && \"$F\" --url sqlite:data/locks.db run -n x -- touch ran");
+    assert_eq!(code, 75, "the folder is mounted: {err}");
+    fs::write(place.path("data/locks.db"), "").expect("a file");
+    for url in ["data/locks.db", "link"] {
+        let mounted = format!(
+            "mount --bind locks.db data/locks.db && ln -sfn data/locks.db link && \
+             \"$F\" --url sqlite:{url} run -n x -- touch ran"
+        );
+        let (code, _, err) = elsewhere(&mounted);
+        assert_eq!((code, err.lines().count()), (78, 1), "{err}");
+        assert!(err.contains("mount the folder"), "{err}");
+    }
+    assert!(!place.path("ran").exists());
+    drop(holder);
+}
+
 // Planted: unknown keys passed over.
 #[test]
 fn a_url_that_is_wrong() {

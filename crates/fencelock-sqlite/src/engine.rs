@@ -22,6 +22,7 @@ use fencelock_core::{
     Lease, Listing, Name, Ordering, Outcome, Page, Released, Renewed, Reports, Request, Result, Status, TakenAway,
     Token, Version, Versioned, Waiting,
 };
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use std::{
     fs,
     os::{fd::OwnedFd, unix::fs::MetadataExt},
@@ -357,12 +358,20 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
     Ok(())
 }
 /// Before it is opened, and after: a link may have led to a place that was not there yet. A file of two names has two logs and
-/// two folders beside it.
+/// two folders beside it, and so has one that is mounted by itself: its log is not in the folder that it came from.
 fn check_file(config: &Config, path: &Path) -> Result<()> {
     check_filesystem(config, path.parent().unwrap_or(path), path)?;
     if fs::metadata(path).is_ok_and(|meta| meta.nlink() > 1) {
         let twice = Error::new(ErrorKind::InvalidConfig, "connect", "the database has a second name (a hard link)");
         return Err(twice.with("database", path.display()).hint("remove one of the names"));
+    }
+    // Kernels before 5.8 do not tell.
+    let stat = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
+    if stat.is_ok_and(|stat| stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)) {
+        let alone = Error::new(ErrorKind::InvalidConfig, "connect", "the database is mounted without its folder");
+        return Err(alone
+            .with("database", path.display())
+            .hint("mount the folder that it is in: its log lies beside it"));
     }
     Ok(())
 }
