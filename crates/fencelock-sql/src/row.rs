@@ -158,18 +158,18 @@ impl Row {
     fn named(&self) -> impl Iterator<Item = &str> {
         self.keys.iter().map(|(column, _)| column.as_str()).chain(self.sorted.iter().map(String::as_str))
     }
-    /// `SELECT … FROM … WHERE …`: its keys, as text on PostgreSQL.
+    /// `SELECT … FROM … WHERE …`: its keys, as text on PostgreSQL. What is read has a name of its own there: `ORDER BY` takes that of a
+    /// column for what is read, where there is one, and would sort numbers as texts.
     pub(crate) fn select(&self, statement: &mut Statement) -> Result<()> {
         statement.text("SELECT ");
-        let mut first = true;
-        for column in self.named() {
-            statement.text(if first { "" } else { ", " }).name(column)?;
+        for (i, column) in self.named().enumerate() {
+            statement.text(if i == 0 { "" } else { ", " }).name(column)?;
             if statement.dialect == Dialect::Postgres {
-                statement.text("::text");
+                statement.text(&format!("::text AS fencelock_{i}"));
             }
-            first = false;
         }
-        statement.text(if first { "'1' FROM " } else { " FROM " }).name(&self.table)?.text(" WHERE ");
+        let nothing = self.named().next().is_none();
+        statement.text(if nothing { "'1' FROM " } else { " FROM " }).name(&self.table)?.text(" WHERE ");
         self.condition(statement)
     }
     /// What follows `WHERE`.
