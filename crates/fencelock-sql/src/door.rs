@@ -30,6 +30,10 @@ pub trait Door: Sized {
     fn run<'a>(&'a mut self, sql: &'a str, values: &'a [Value]) -> impl Future<Output = Result<Answer, Self::Error>>;
     /// One without values that answers nothing.
     fn say<'a>(&'a mut self, sql: &'a str) -> impl Future<Output = Result<(), Self::Error>>;
+    /// It has ended already, where the driver can tell: by itself, or by a statement.
+    fn ended(&self) -> bool {
+        false
+    }
     /// `COMMIT`.
     fn commit(self) -> impl Future<Output = Result<(), Self::Error>>;
     /// `ROLLBACK`.

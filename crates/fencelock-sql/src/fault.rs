@@ -28,6 +28,8 @@ pub(crate) enum Meaning {
     Wrong,
     /// The connection.
     Gone,
+    /// The server may have undone the whole transaction by itself.
+    Undone,
     Other,
 }
 
@@ -56,6 +58,8 @@ impl Fault {
                 "1044" | "1142" | "1143" | "1370" => Meaning::Denied,
                 "1054" | "1064" | "1146" | "1366" => Meaning::Wrong,
                 "1053" | "1927" => Meaning::Gone,
+                // The engine's own error; one of the commit; no room for more locks; the same of XA.
+                "1030" | "1180" | "1206" | "1613" | "1614" => Meaning::Undone,
                 _ => Meaning::Other,
             },
             Dialect::Sqlite => match code.parse::<i32>().map(|code| code & 0xff) {
@@ -80,6 +84,7 @@ impl Fault {
             Meaning::Denied => (ErrorKind::PermissionDenied, "the database refuses", "grant this role what it needs"),
             Meaning::Wrong => (ErrorKind::InvalidConfig, "the database does not understand it", "check the names"),
             Meaning::Gone => (ErrorKind::Unreachable, "the connection is gone", again),
+            Meaning::Undone => (ErrorKind::Protocol, "the database may have undone the whole transaction", again),
             Meaning::Other => (ErrorKind::Protocol, "the database answered with an error", again),
         };
         let error = Error::new(kind, operation, what);

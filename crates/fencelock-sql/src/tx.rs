@@ -87,6 +87,8 @@ pub struct Tx<T> {
     state: State,
     /// Once the server was asked.
     dialect: Option<Dialect>,
+    /// A setting that is not as it was: how it is put back.
+    owed: Option<(&'static str, Value)>,
 }
 #[derive(Debug)]
 enum State {
@@ -107,7 +109,7 @@ impl<T: Transaction> Tx<T> {
     /// # }
     /// ```
     pub fn new(transaction: T) -> Self {
-        Self { inner: transaction, state: State::Live, dialect: None }
+        Self { inner: transaction, state: State::Live, dialect: None, owed: None }
     }
     /// Why it cannot be committed; `None`: it can.
     ///
@@ -118,10 +120,18 @@ impl<T: Transaction> Tx<T> {
     /// # }
     /// ```
     pub fn unusable(&self) -> Option<String> {
+        self.trouble().map(|(_, why)| why)
+    }
+    fn trouble(&self) -> Option<(ErrorKind, String)> {
         match &self.state {
+            State::Unusable(kind, why) => Some((*kind, why.clone())),
+            // What came before that may be undone, and what came after it stands.
+            State::Live if self.inner.ended() => Some((
+                ErrorKind::Ambiguous,
+                "it has ended before: a statement has ended it, or an error that Tx::seen was not shown".to_owned(),
+            )),
             State::Live => None,
-            State::In(operation) => Some(format!("{operation} was dropped before it was done")),
-            State::Unusable(_, why) => Some(why.clone()),
+            State::In(operation) => Some((ErrorKind::Conflict, format!("{operation} was dropped before it was done"))),
         }
     }
     /// Judges what one of your own statements answered: an error is told in our terms (`Conflict`: run the whole transaction again),
@@ -143,16 +153,16 @@ impl<T: Transaction> Tx<T> {
         result.map_err(|error| {
             let fault = error.fault();
             let dialect = self.dialect.unwrap_or(T::DIALECT);
-            let over = matches!(fault.meaning(), Meaning::Conflict | Meaning::Busy | Meaning::Gone);
+            let over = matches!(fault.meaning(), Meaning::Conflict | Meaning::Busy | Meaning::Gone | Meaning::Undone);
             let error = fault.told("statement");
-            if over || dialect == Dialect::Postgres { self.spoil(error) } else { error }
+            if over || dialect == Dialect::Postgres || self.inner.ended() { self.spoil(error) } else { error }
         })
     }
     /// Commits, if everything that it was asked for is in it.
     ///
     /// # Errors
     /// It was unusable, and is rolled back: with the kind of what has made it so. `Ambiguous`: the connection broke, and nobody knows
-    /// whether it is committed.
+    /// whether it is committed; or on SQLite it has ended before, by itself or by a statement of yours.
     ///
     /// # Cancel safety
     /// Dropped half-way, nobody knows whether it is committed.
@@ -164,12 +174,11 @@ impl<T: Transaction> Tx<T> {
     /// # }) }
     /// ```
     pub async fn commit(self) -> Result<()> {
-        if let Some(why) = self.unusable() {
-            let kind = if let State::Unusable(kind, _) = self.state { kind } else { ErrorKind::Conflict };
+        if let Some((kind, why)) = self.trouble() {
+            let what = if self.inner.ended() { why } else { format!("it was rolled back instead: {why}") };
             // Should that fail, too, the server rolls back when the connection goes.
-            let _ = self.inner.rollback().await;
-            let error = Error::new(kind, "commit", format!("it was rolled back instead: {why}"));
-            return Err(error.hint("run the whole transaction again, from BEGIN"));
+            let _ = self.rollback().await;
+            return Err(Error::new(kind, "commit", what).hint(again(kind)));
         }
         self.inner.commit().await.map_err(|error| {
             let fault = error.fault();
@@ -194,7 +203,15 @@ impl<T: Transaction> Tx<T> {
     /// fencelock_sql::Tx::new(db.transaction().unwrap()).rollback().await.unwrap();
     /// # }) }
     /// ```
-    pub async fn rollback(self) -> Result<()> {
+    pub async fn rollback(mut self) -> Result<()> {
+        if let Some((set, value)) = self.owed.take() {
+            // On PostgreSQL the setting ends with the transaction, which may take no statement any more. Elsewhere the first answer may be
+            // the late one of the call that was dropped.
+            let values = [value];
+            if self.inner.run(set, &values).await.is_err() {
+                let _ = self.inner.run(set, &values).await;
+            }
+        }
         self.inner.rollback().await.map_err(|error| error.fault().told("rollback"))
     }
 
@@ -204,10 +221,9 @@ impl<T: Transaction> Tx<T> {
     }
     /// The beginning of each of our calls. A call that does not come to [`Step::done`] leaves the transaction unusable.
     pub(crate) fn enter(&mut self, operation: &'static str) -> Result<Step<'_, T>> {
-        if let Some(why) = self.unusable() {
-            let kind = if let State::Unusable(kind, _) = self.state { kind } else { ErrorKind::Conflict };
+        if let Some((kind, why)) = self.trouble() {
             let error = Error::new(kind, operation, format!("the transaction is unusable: {why}"));
-            return Err(error.hint("roll back, and run the whole transaction again, from BEGIN"));
+            return Err(error.hint(again(kind)));
         }
         self.state = State::In(operation);
         Ok(Step { tx: self, operation })
@@ -294,11 +310,14 @@ impl<T: Transaction> Step<'_, T> {
             Wait::For(limit) => Some(limit),
         };
         self.say("SAVEPOINT fencelock_step").await?;
-        let before = match limit {
-            Some(limit) => self.limited(dialect, limit).await?,
-            None => None,
-        };
+        if let Some(limit) = limit {
+            self.limited(dialect, limit).await?;
+        }
         let answer = self.asked(&statement.text, &statement.values).await;
+        // PostgreSQL takes it back with the savepoint, or the transaction; elsewhere it is the session's, whatever came of the statement.
+        if answer.is_ok() || dialect.is_mysql() {
+            self.put_back().await?;
+        }
         let refused = match answer {
             Err(fault) if !matches!(fault.meaning(), Meaning::Busy | Meaning::Stopped) => {
                 return Err(self.failed(fault));
@@ -307,34 +326,47 @@ impl<T: Transaction> Step<'_, T> {
             Ok(_) => false,
         };
         if refused {
-            // It takes the settings back on PostgreSQL.
             self.say("ROLLBACK TO SAVEPOINT fencelock_step").await?;
-        }
-        if let Some((set, value)) = before.filter(|_| !refused || dialect.is_mysql()) {
-            self.run(set, &[value]).await?;
+            self.tx.owed = None;
         }
         self.say("RELEASE SAVEPOINT fencelock_step").await?;
         Ok(answer.map_err(|_| Refused::Busy))
     }
-    /// Sets a limit of time for the locks of the next statement: how it is taken back.
-    async fn limited(&mut self, dialect: Dialect, limit: Duration) -> Result<Option<(&'static str, Value)>> {
+    /// Sets a limit of time for the locks of the next statement, until [`put_back`](Self::put_back). The setting is owed before it is changed:
+    /// who is dropped in between has it put back when the transaction ends.
+    async fn limited(&mut self, dialect: Dialect, limit: Duration) -> Result<()> {
         match dialect {
             Dialect::Postgres => {
                 let millis = limit.as_nanos().div_ceil(1_000_000).clamp(1, 2_147_483_647);
                 let sql = "SELECT current_setting('lock_timeout'), set_config('lock_timeout', $1, true)";
                 let before = self.run(sql, &[millis.to_string().into()]).await?;
                 let before = before.first().cloned().unwrap_or(Value::Null);
-                Ok(Some(("SELECT set_config('lock_timeout', $1, true)", before)))
+                self.tx.owed = Some(("SELECT set_config('lock_timeout', $1, true)", before));
             }
             // It has a clause for that: see `Wait::clause`.
-            Dialect::MariaDb | Dialect::Sqlite => Ok(None),
+            Dialect::MariaDb | Dialect::Sqlite => {}
             Dialect::MySql => {
+                const SET: &str = "SET SESSION innodb_lock_wait_timeout = ?";
                 let before = self.run("SELECT @@SESSION.innodb_lock_wait_timeout", &[]).await?;
-                let before = before.first().cloned().unwrap_or(Value::Null);
-                self.run("SET SESSION innodb_lock_wait_timeout = ?", &[Value::Int(seconds(limit))]).await?;
-                Ok(Some(("SET SESSION innodb_lock_wait_timeout = ?", before)))
+                self.tx.owed = Some((SET, before.first().cloned().unwrap_or(Value::Null)));
+                self.run(SET, &[Value::Int(seconds(limit))]).await?;
             }
         }
+        Ok(())
+    }
+    async fn put_back(&mut self) -> Result<()> {
+        if let Some((set, value)) = self.tx.owed.clone() {
+            self.run(set, &[value]).await?;
+            self.tx.owed = None;
+        }
+        Ok(())
+    }
+}
+/// What to do with a transaction that cannot go on.
+fn again(kind: ErrorKind) -> &'static str {
+    match kind {
+        ErrorKind::Ambiguous => "look for what it wrote before you run it again",
+        _ => "roll back, and run the whole transaction again, from BEGIN",
     }
 }
 /// What a server that knows only whole seconds is asked for.
@@ -371,5 +403,35 @@ mod tests {
             assert_eq!(shown, Some(7));
         }
         tx.commit().await.unwrap();
+        // After an error, though nobody ends the transaction.
+        let mut tx = Tx::new(b.start_transaction(TxOpts::default()).await.unwrap());
+        tx.dialect = Some(Dialect::MySql);
+        let wrong = Row::of("account").filter("id = (SELECT 1 UNION SELECT {})", [2]);
+        wrong.lock(&mut tx, Lock::exclusive().within(Duration::from_millis(10))).await.unwrap_err();
+        drop(tx);
+        assert_eq!(b.query_first("SELECT @@innodb_lock_wait_timeout").await.unwrap(), Some(7));
+    }
+    /// By a driver that reads the late answer of a call that was dropped.
+    #[cfg(feature = "sqlx-0_8")]
+    #[tokio::test]
+    async fn a_limit_of_mysql_is_taken_back_after_a_drop() {
+        use sqlx::{Connection, MySqlConnection};
+        let server = fencelock_testkit::MariaDb::start();
+        server.ask("CREATE TABLE account (id int PRIMARY KEY) ENGINE=InnoDB; INSERT INTO account VALUES (1)");
+        let mut a = Conn::from_url(server.url()).await.unwrap();
+        let mut b = MySqlConnection::connect(&server.url()).await.unwrap();
+        sqlx::query("SET innodb_lock_wait_timeout = 7").execute(&mut b).await.unwrap();
+        let mut first = a.start_transaction(TxOpts::default()).await.unwrap();
+        first.query_drop("SELECT 1 FROM account WHERE id = 1 FOR UPDATE").await.unwrap();
+        for commits in [true, false] {
+            let mut tx = Tx::new(b.begin().await.unwrap());
+            tx.dialect = Some(Dialect::MySql);
+            let row = Row::of("account").key("id", 1);
+            let waits = row.lock(&mut tx, Lock::exclusive().within(Duration::from_secs(2)));
+            tokio::time::timeout(Duration::from_millis(500), waits).await.unwrap_err();
+            assert_eq!(if commits { tx.commit().await } else { tx.rollback().await }.is_err(), commits);
+            let shown: Result<u64, _> = sqlx::query_scalar("SELECT @@innodb_lock_wait_timeout").fetch_one(&mut b).await;
+            assert_eq!(shown.unwrap(), 7);
+        }
     }
 }

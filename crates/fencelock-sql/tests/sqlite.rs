@@ -206,3 +206,46 @@ fn triggers_refuse_who_forgets() {
     }
     db.execute_batch("UPDATE orders SET state = 'paid'").unwrap();
 }
+/// A disk that is full, and whatever else makes SQLite undo the whole transaction by itself: what comes after it is written at once, without the
+/// fence. Nothing goes on with such a one, also when nobody has shown the error. (Red: only conflicts remembered.)
+#[test]
+fn a_transaction_that_is_undone() {
+    let folder = Folder::new("sql");
+    let mut db = open(&made(&folder));
+    db.execute_batch(
+        "PRAGMA max_page_count = 60; CREATE TABLE rare (n INTEGER PRIMARY KEY ON CONFLICT ROLLBACK); INSERT INTO rare VALUES (1)",
+    )
+    .unwrap();
+    let order = Row::of("orders").key("id", 42);
+    for (sql, kind) in [
+        ("INSERT INTO log VALUES (NULL, zeroblob(900000), 1)", ErrorKind::Protocol),
+        ("INSERT INTO rare VALUES (1)", ErrorKind::Protocol),
+    ] {
+        for shown in [true, false] {
+            let mut tx = begin(&mut db);
+            block_on(fence::check(&mut tx, &order, stamp(5, "a"))).unwrap().unwrap();
+            let undone = tx.execute(sql, []);
+            let kind = if shown {
+                assert_eq!(tx.seen(undone).unwrap_err().kind(), kind, "{sql}");
+                kind
+            } else {
+                undone.unwrap_err();
+                // What is before it is gone, what is after it is not.
+                ErrorKind::Ambiguous
+            };
+            assert!(tx.unusable().is_some(), "{sql}");
+            assert_eq!(block_on(order.update(&mut tx, 1, [("state", "paid")])).unwrap_err().kind(), kind, "{sql}");
+            let named = block_on(fence::check(&mut tx, "orders/42", stamp(5, "a")));
+            assert_eq!(named.unwrap_err().kind(), kind, "{sql}");
+            assert_eq!(block_on(tx.commit()).unwrap_err().kind(), kind, "{sql}");
+            let left = "SELECT state || count(token) FROM orders LEFT JOIN fencelock_fence";
+            assert_eq!(db.query_row(left, [], |row| row.get::<_, String>(0)).unwrap(), "new0", "{sql}");
+        }
+    }
+    // One that is undone by itself leaves the others.
+    let mut tx = begin(&mut db);
+    block_on(fence::check(&mut tx, &order, stamp(5, "a"))).unwrap().unwrap();
+    let twice = tx.execute("INSERT INTO orders (id) VALUES (42)", []);
+    tx.seen(twice).unwrap_err();
+    block_on(tx.commit()).unwrap();
+}

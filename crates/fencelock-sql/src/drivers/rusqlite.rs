@@ -32,6 +32,9 @@ impl Door for rusqlite::Transaction<'_> {
     async fn say(&mut self, sql: &str) -> Result<(), Error> {
         self.execute_batch(sql)
     }
+    fn ended(&self) -> bool {
+        self.is_autocommit()
+    }
     async fn commit(self) -> Result<(), Error> {
         self.commit()
     }

@@ -277,3 +277,28 @@ async fn a_call_that_is_dropped() {
     assert_eq!(soon(tx.commit()).await.unwrap_err().kind(), ErrorKind::Conflict);
     assert_eq!(server.ask("SELECT balance FROM account WHERE id = 2"), "100");
 }
+/// The server has no room for more locks and undoes the whole transaction, fence and all: what comes after it would be committed without. (Red:
+/// 1206 as any other error.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_table_that_is_full() {
+    let server = accounts(&["--innodb-buffer-pool-size=6M"]);
+    // One row a page, and each page has a lock of each mode.
+    let noise: Vec<_> = (0..7).map(|n| format!("unhex(sha2(seq + {n} / 10, 512))")).collect();
+    server.ask(&format!(
+        "CREATE TABLE big (id int PRIMARY KEY, noise varbinary(800)) ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=1; \
+         INSERT INTO big SELECT seq, concat({}) FROM seq_1_to_24000",
+        noise.join(", ")
+    ));
+    let mut db = connect(&server).await;
+    let mut tx = begin(&mut db).await;
+    assert_eq!(account(1).update(&mut tx, 1, [("balance", 7)]).await.unwrap(), Ok(2));
+    let all = |mode: &str| format!("SELECT count(*) FROM big FORCE INDEX (PRIMARY) {mode}");
+    tx.query_drop(all("LOCK IN SHARE MODE")).await.unwrap();
+    let full = tx.query_drop(all("FOR UPDATE")).await;
+    let error = tx.seen(full).unwrap_err();
+    assert!(error.to_string().contains("1206"), "{error}");
+    assert!(tx.unusable().unwrap().contains("1206"));
+    account(2).update(&mut tx, 1, [("balance", 7)]).await.unwrap_err();
+    assert!(tx.commit().await.unwrap_err().to_string().contains("it was rolled back instead"));
+    assert_eq!(server.ask("SELECT balance FROM account WHERE id < 3"), "100\n100");
+}
