@@ -32,6 +32,22 @@ impl Dialect {
         let parts = name.split('.').map(|part| self.part(operation, name, part));
         Ok(parts.collect::<Result<Vec<_>>>()?.join("."))
     }
+    /// This column as a whole number: one that is kept as a text would be compared by its letters.
+    pub(crate) fn number(self, column: &str) -> String {
+        match self {
+            Self::Postgres => format!("{column}::int8"),
+            Self::MySql | Self::MariaDb => format!("CAST({column} AS SIGNED)"),
+            Self::Sqlite => format!("CAST({column} AS INTEGER)"),
+        }
+    }
+    /// This column as its bytes, where its collation could take `a`, `A` and `a ` for the same.
+    pub(crate) fn bytes(self, column: &str) -> String {
+        match self {
+            Self::Postgres => column.to_owned(),
+            Self::MySql | Self::MariaDb => format!("CAST({column} AS BINARY)"),
+            Self::Sqlite => format!("{column} COLLATE BINARY"),
+        }
+    }
     fn part(self, operation: &'static str, whole: &str, part: &str) -> Result<String> {
         if part.is_empty() || part.contains('\0') {
             let error = Error::new(ErrorKind::InvalidConfig, operation, format!("{whole:?} names no table or column"));

@@ -87,8 +87,8 @@ const CHECK: &str = "fence check";
 /// there; a name is made when it is first met.
 ///
 /// # Errors
-/// `Conflict`: run the whole transaction again. `InvalidConfig`: no such table or column, or the key names several rows. After these the
-/// transaction is unusable.
+/// `Conflict`: run the whole transaction again. `InvalidConfig`: no such table or column, a column that is too small for what is written, or
+/// the key names several rows. After these the transaction is unusable.
 ///
 /// # Cancel safety
 /// Dropped half-way, it leaves the transaction unusable.
@@ -143,10 +143,13 @@ enum Found {
 
 /// `token < mine OR token = mine AND owner = me`: what may be overwritten.
 fn older(statement: &mut Statement, columns: (&str, &str), stamp: &Stamp) -> Result<()> {
-    let (token, owner) = columns;
-    statement.text("(").name(token)?.text(" IS NULL OR ").name(token)?.text(" < ").value(stamp.token);
-    statement.text(" OR (").name(token)?.text(" = ").value(stamp.token).text(" AND ").name(owner)?.text(" = ");
-    statement.value(&stamp.owner).text("))");
+    let dialect = statement.dialect;
+    let quoted = |name| dialect.quoted(statement.operation, name);
+    let (token, owner) = (quoted(columns.0)?, quoted(columns.1)?);
+    let (number, bytes) = (dialect.number(&token), dialect.bytes(&owner));
+    statement.text(&format!("({token} IS NULL OR {number} < ")).value(stamp.token);
+    statement.text(&format!(" OR ({number} = ")).value(stamp.token);
+    statement.text(&format!(" AND {bytes} = ")).value(&stamp.owner).text("))");
     Ok(())
 }
 async fn own<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp) -> Result<Found> {
@@ -157,29 +160,27 @@ async fn own<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp) -
     row.condition(&mut statement)?;
     statement.text(" AND ");
     older(&mut statement, row.fence(), stamp)?;
-    match step.send(&statement).await?.affected {
+    let written = match step.send(&statement).await?.affected {
+        0 => false,
+        1 if statement.dialect.is_mysql() => true,
         1 => return Ok(Found::Written),
-        0 => {}
         many => {
             let error = step.error(ErrorKind::InvalidConfig, format!("{row} is {many} rows"));
             return Err(step.spoil(error.hint("name one row by its key")));
         }
-    }
-    look(step, row, stamp).await
+    };
+    look(step, row, stamp, written).await
 }
-/// Why nothing was written. On MySQL it may be there already, which counts as no change; a locking read, since its snapshot may be old.
-async fn look<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp) -> Result<Found> {
-    let (token, owner) = row.fence();
+/// What is there now. On MySQL that is always read, under the row's lock, since its snapshot may be old: what was there
+/// already counts as no change, and what was written may have been made to fit, with a mere warning. Elsewhere it tells
+/// why nothing was written.
+async fn look<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp, written: bool) -> Result<Found> {
     let mut statement = step.statement("SELECT ").await?;
     let dialect = statement.dialect;
+    let (token, owner) = (dialect.quoted(CHECK, row.fence().0)?, dialect.quoted(CHECK, row.fence().1)?);
     let text = if dialect == Dialect::Postgres { "::text" } else { "" };
     statement
-        .name(token)?
-        .text(text)
-        .text(", ")
-        .name(owner)?
-        .text(text)
-        .text(" FROM ")
+        .text(&format!("{}{text}, {owner}{text} FROM ", dialect.number(&token)))
         .name(row.table())?
         .text(" WHERE ");
     row.condition(&mut statement)?;
@@ -193,32 +194,49 @@ async fn look<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp) 
         return Err(step.spoil(error.hint("name one row by its key")));
     };
     let (there, whose) = (found.first().and_then(Value::as_i64), found.get(1).and_then(Value::as_str));
-    if dialect.is_mysql() && there == Some(stamp.token.get()) && whose == Some(stamp.owner.as_str()) {
+    let mine = (Some(stamp.token.get()), Some(stamp.owner.as_str()));
+    if dialect.is_mysql() && (there, whose) == mine {
         return Ok(Found::Written);
     }
-    Ok(Found::Other { token: there.unwrap_or_default(), owner: whose.map(str::to_owned) })
+    if written {
+        let error = step.error(ErrorKind::InvalidConfig, format!("{row} does not keep the token and the owner"));
+        return Err(step.spoil(error.hint("make the token a bigint, and the owner wide enough")));
+    }
+    match there {
+        Some(token) if (there, whose) != mine && token >= stamp.token.get() => {
+            Ok(Found::Other { token, owner: whose.map(str::to_owned) })
+        }
+        _ => Err(meanwhile(step)),
+    }
+}
+/// Nothing was written, and nothing is in its way now: somebody has changed the row in between.
+fn meanwhile<T: Transaction>(step: &mut Step<'_, T>) -> Error {
+    let error = step.error(ErrorKind::Conflict, "the row was changed in the same moment");
+    step.spoil(error.hint("roll back, and run the whole transaction again, from BEGIN"))
 }
 /// The table that [`table`] describes: a name is inserted, or its row changed, in one statement.
 async fn named<T: Transaction>(step: &mut Step<'_, T>, name: &str, stamp: &Stamp) -> Result<Found> {
     let row = Row::of("fencelock_fence").key("resource", name).fence_columns("token", "owner");
     let mut statement = step.statement("INSERT INTO fencelock_fence (resource, token, owner) VALUES (").await?;
     statement.value(name).text(", ").value(stamp.token).text(", ").value(&stamp.owner).text(")");
-    if statement.dialect.is_mysql() {
-        // Assigned from left to right: the owner is judged by the old token. What came of it is read under the row's lock, since the number of
-        // affected rows depends on how the driver has connected.
-        statement.text(
-            " ON DUPLICATE KEY UPDATE owner = IF(token < VALUES(token), VALUES(owner), owner), \
-             token = GREATEST(token, VALUES(token))",
-        );
-        step.send(&statement).await?;
-        return look(step, &row, stamp).await;
-    }
-    statement.text(
+    let mysql = statement.dialect.is_mysql();
+    statement.text(if mysql {
+        // Assigned from left to right: the owner is judged by the old token. The number of affected rows depends on how the driver has
+        // connected.
+        " ON DUPLICATE KEY UPDATE owner = IF(token < VALUES(token), VALUES(owner), owner), \
+         token = GREATEST(token, VALUES(token))"
+    } else {
         " ON CONFLICT (resource) DO UPDATE SET token = excluded.token, owner = excluded.owner \
          WHERE fencelock_fence.token < excluded.token \
-         OR (fencelock_fence.token = excluded.token AND fencelock_fence.owner = excluded.owner)",
-    );
-    if step.send(&statement).await?.affected == 1 { Ok(Found::Written) } else { look(step, &row, stamp).await }
+         OR (fencelock_fence.token = excluded.token AND fencelock_fence.owner = excluded.owner)"
+    });
+    if step.send(&statement).await?.affected == 1 && !mysql {
+        return Ok(Found::Written);
+    }
+    match look(step, &row, stamp, false).await? {
+        Found::Nothing => Err(meanwhile(step)),
+        found => Ok(found),
+    }
 }
 
 /// The table of named resources, as SQL. Its rows stay: one that is deleted would let an old holder write again.
@@ -284,27 +302,29 @@ pub async fn create_table<C: Connection>(db: &mut C) -> Result<()> {
 pub fn triggers(dialect: Dialect, table: &str, token: &str, owner: &str) -> Result<Vec<String>> {
     const OPERATION: &str = "fence triggers";
     let quoted = |name: &str| dialect.quoted(OPERATION, name);
-    // In the table's own schema, and not longer than a name may be.
+    // In the table's own schema, one for each pair of columns, and not longer than a name may be.
     let (schema, bare) = table.rsplit_once('.').map_or((None, table), |(schema, bare)| (Some(schema), bare));
     let short: String = bare.chars().take(12).collect();
-    let trigger = format!("fencelock_{short}_{:08x}", crc32fast::hash(table.as_bytes()));
+    let trigger = format!("fencelock_{short}_{:08x}", crc32fast::hash(format!("{table}\0{token}\0{owner}").as_bytes()));
     let own = quoted(&schema.map_or_else(|| trigger.clone(), |schema| format!("{schema}.{trigger}")))?;
     let (bare_trigger, table, token, owner) = (quoted(&trigger)?, quoted(table)?, quoted(token)?, quoted(owner)?);
     let stale = "fencelock: a newer holder has written";
+    let [new, old] = ["NEW", "OLD"].map(|row| dialect.number(&format!("{row}.{token}")));
+    let [whose, before] = ["NEW", "OLD"].map(|row| dialect.bytes(&format!("{row}.{owner}")));
     let distinct = match dialect {
-        Dialect::Postgres => format!("NEW.{owner} IS DISTINCT FROM OLD.{owner}"),
-        Dialect::Sqlite => format!("NEW.{owner} IS NOT OLD.{owner}"),
-        Dialect::MySql | Dialect::MariaDb => format!("NOT (NEW.{owner} <=> OLD.{owner})"),
+        Dialect::Postgres => format!("{whose} IS DISTINCT FROM {before}"),
+        Dialect::Sqlite => format!("{whose} IS NOT {before}"),
+        Dialect::MySql | Dialect::MariaDb => format!("NOT ({whose} <=> {before})"),
     };
-    let refused = format!(
-        "OLD.{token} IS NOT NULL AND (NEW.{token} IS NULL OR NEW.{token} < OLD.{token} \
-         OR (NEW.{token} = OLD.{token} AND {distinct}))"
-    );
+    let refused =
+        format!("OLD.{token} IS NOT NULL AND (NEW.{token} IS NULL OR {new} < {old} OR ({new} = {old} AND {distinct}))");
+    // A quote of the function's text that is not in it.
+    let quote = (0..).map(|n| format!("$f{n}$")).find(|quote| !refused.contains(quote)).unwrap_or_default();
     Ok(match dialect {
         Dialect::Postgres => vec![
             format!(
-                "CREATE OR REPLACE FUNCTION {own}() RETURNS trigger LANGUAGE plpgsql AS $f$ BEGIN IF {refused} THEN \
-                 RAISE EXCEPTION '{stale}' USING ERRCODE = 'check_violation'; END IF; RETURN NEW; END $f$"
+                "CREATE OR REPLACE FUNCTION {own}() RETURNS trigger LANGUAGE plpgsql AS {quote} BEGIN IF {refused} THEN \
+                 RAISE EXCEPTION '{stale}' USING ERRCODE = 'check_violation'; END IF; RETURN NEW; END {quote}"
             ),
             format!("CREATE TRIGGER {bare_trigger} BEFORE UPDATE ON {table} FOR EACH ROW EXECUTE FUNCTION {own}()"),
         ],

@@ -249,3 +249,49 @@ fn a_transaction_that_is_undone() {
     tx.seen(twice).unwrap_err();
     block_on(tx.commit()).unwrap();
 }
+/// A token that is kept as a text is compared as a number, and an owner by its bytes, whatever the column says. (Red: as they stand.)
+#[test]
+fn columns_that_compare_otherwise() {
+    let folder = Folder::new("sql");
+    let mut db = open(&made(&folder));
+    db.execute_batch("CREATE TABLE odd (id INTEGER PRIMARY KEY, fence_token TEXT, fence_owner TEXT COLLATE NOCASE); INSERT INTO odd (id) VALUES (1)")
+        .unwrap();
+    for (token, owner, stale) in [(9, "a", false), (10, "a", false), (9, "a", true), (10, "A", true), (10, "a", false)]
+    {
+        let mut tx = begin(&mut db);
+        let got = block_on(fence::check(&mut tx, Row::of("odd").key("id", 1), stamp(token, owner))).unwrap();
+        assert_eq!(got.is_err(), stale, "{token} {owner}: {got:?}");
+        assert_eq!(block_on(tx.commit()).is_err(), stale);
+    }
+    for sql in fence::triggers(Dialect::Sqlite, "odd", "fence_token", "fence_owner").unwrap() {
+        db.execute_batch(&sql).unwrap();
+    }
+    for (token, owner, goes) in [("9", "a", false), ("10", "A", false), ("10", "a", true), ("100", "A", true)] {
+        let forgot = format!("UPDATE odd SET fence_token = '{token}', fence_owner = '{owner}'");
+        assert_eq!(db.execute_batch(&forgot).is_ok(), goes, "{forgot}");
+    }
+}
+/// What was not written, and is not newer, is a conflict, and no loss. Here a trigger keeps the write out. (Red: whatever is there told as a
+/// newer one.)
+#[test]
+fn a_row_that_is_not_newer() {
+    let folder = Folder::new("sql");
+    let mut db = open(&made(&folder));
+    for (token, owner, newer) in
+        [("NULL", "NULL", false), ("4", "'b'", false), ("5", "'a'", false), ("5", "'b'", true), ("6", "'a'", true)]
+    {
+        db.execute_batch(&format!(
+            "DROP TRIGGER IF EXISTS still; UPDATE orders SET fence_token = {token}, fence_owner = {owner}; \
+             CREATE TRIGGER still BEFORE UPDATE ON orders BEGIN SELECT RAISE(IGNORE); END"
+        ))
+        .unwrap();
+        let mut tx = begin(&mut db);
+        let got = block_on(fence::check(&mut tx, Row::of("orders").key("id", 42), stamp(5, "a")));
+        if newer {
+            assert!(matches!(got, Ok(Err(Refused::Stale { .. }))), "{token} {owner}: {got:?}");
+        } else {
+            assert_eq!(got.unwrap_err().kind(), ErrorKind::Conflict, "{token} {owner}");
+        }
+        block_on(tx.commit()).unwrap_err();
+    }
+}
