@@ -1,7 +1,8 @@
 //! A cluster: keys are found, also while their slots move, and a shard that goes takes nothing along but its own.
 //!
 //! Planted to see them go red: redirects not followed; braces that are not looked at; `ASK` followed without `ASKING`; a channel that all locks of a client share; a
-//! view of the cluster that is never asked anew; a batch that fails as a whole.
+//! view of the cluster that is never asked anew; a batch that fails as a whole; a key that is not here yet taken for one that is over, by a
+//! release and by a renewal.
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
@@ -358,6 +359,39 @@ fn what_redisson_holds_while_its_slot_moves() {
         moving.finish(FAILOVER);
         assert!(!a.inspect("{t}b").await.unwrap().is_held());
         soon(a.mutex(name).lock()).await.unwrap().release().await.unwrap();
+    });
+}
+/// The same, where it lies apart: what is not here may be there still, so a reader who leaves cuts nothing of the others', and a renewal
+/// makes nothing that would be in the way of what comes.
+#[test]
+fn what_redisson_has_beside_a_lock_comes_later() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let url = url(&servers, "ttl=6s&layout=redisson");
+        let (a, b) = (connect_to(&url).await, connect_to(&url).await);
+        let slot = servers.slot("{t}r");
+        let from = servers.primary_of(slot).unwrap();
+        let to = (from + 1) % 3;
+        let one = a.rw_lock("{t}r").ttl(20 * SEC).read().await.unwrap();
+        let (other, lone) =
+            (b.rw_lock("{t}r").ttl(20 * SEC).read().await.unwrap(), a.mutex("{t}m").lock().await.unwrap());
+        let keys = servers.ask(from, &["CLUSTER", "GETKEYSINSLOT", &slot.to_string(), "100"]).unwrap();
+        let stays = other.id().to_string();
+        let comes = |key: &&str| key.starts_with("{t}") && !key.contains(&stays[..8]);
+        let moving = servers.move_slot(slot, to);
+        moving.move_these(&keys.lines().filter(comes).collect::<Vec<_>>());
+        // What stands beside the other reader, and two tokens.
+        assert_eq!(moving.keys_left(), 3);
+        renewed(&lone).await;
+        let lost = other.lost();
+        one.release().await.unwrap();
+        moving.finish(FAILOVER);
+        assert!(servers.ask(to, &["PTTL", "{t}r"]).unwrap().parse::<i64>().unwrap() > 0);
+        assert!(a.rw_lock("{t}r").try_write().await.unwrap().is_err());
+        assert!(tokio::time::timeout(500 * MS, lost).await.is_err());
+        other.release().await.unwrap();
+        lone.release().await.unwrap();
+        a.rw_lock("{t}r").write().await.unwrap().release().await.unwrap();
     });
 }
 /// A thousand locks while their slots move: none is lost, and nobody meets an error.

@@ -367,19 +367,27 @@ impl MoveOfSlot<'_> {
     /// # Panics
     /// A node refuses.
     pub fn move_keys(&self, most: usize) -> usize {
-        let (slot, many, port) = (self.slot.to_string(), most.to_string(), self.cluster.port(self.to).to_string());
+        let (slot, many) = (self.slot.to_string(), most.to_string());
         let source = &self.cluster.nodes[self.from].process;
         let keys = source.ask(&["CLUSTER", "GETKEYSINSLOT", &slot, &many]).map(Reply::into_texts);
         let keys = keys.unwrap_or_else(|e| panic!("slot {slot}: {e}"));
-        if keys.is_empty() {
-            return 0;
+        if !keys.is_empty() {
+            self.move_these(&keys.iter().map(String::as_str).collect::<Vec<_>>());
         }
+        keys.len()
+    }
+    /// Moves these keys.
+    ///
+    /// # Panics
+    /// A node refuses: the other one has such a key, say.
+    pub fn move_these(&self, keys: &[&str]) {
+        let port = self.cluster.port(self.to).to_string();
         let mut words = vec!["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
         words.extend(self.cluster.options.password.iter().flat_map(|password| ["AUTH", password]));
         words.push("KEYS");
-        words.extend(keys.iter().map(String::as_str));
-        source.ask(&words).unwrap_or_else(|e| panic!("slot {slot}: {e}"));
-        keys.len()
+        words.extend(keys);
+        let moved = self.cluster.nodes[self.from].process.ask(&words);
+        moved.unwrap_or_else(|e| panic!("slot {}: {e}", self.slot));
     }
     /// Moves what is left, and gives the slot to its new node: that one first, then the old one, and the others hear of it.
     ///

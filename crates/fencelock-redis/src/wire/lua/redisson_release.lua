@@ -1,6 +1,7 @@
 -- Ends one hold, and no other part of whoever has it: a thread of theirs may write and read. Those who wait are told as Redisson tells them;
 -- a writer that leaves readers behind is told, too, which Redisson keeps to itself.
 -- While its slot is on its way only the keys of the hold are sure to be here. What else there may be is looked at behind, and is not missed.
+-- *Invariant:* K is not cut before a reader's end that is not known.
 -- KEYS: 2 the key beside this hold, of ours
 -- ARGV: 4 `=` for this very field, or nothing for ours, which may be a writer's; 5 how the key beside ours begins, or nothing; 6 how a message
 -- is sent; 7 channel of mutexes, 8 of readers and writers; 9 the queue of RFairLock, 10 RFencedLock's token
@@ -43,8 +44,11 @@ local function shorten()
       steps=steps+n
       if steps>4096 then return end
       for at=n,1,-1 do
-        local ms=redis.pcall('PTTL',beside(field)..at)
-        if type(ms)=='table' or ms==-1 then return end
+        local one=beside(field)..at
+        local ms=redis.pcall('PTTL',one)
+        -- While the slot is on its way it may come yet: then two keys are refused of which one is not here.
+        local is=ms==-2 and redis.pcall('EXISTS',K,one)
+        if type(ms)=='table' or type(is)=='table' or ms==-1 then return end
         most=math.max(most,ms)
       end
     end

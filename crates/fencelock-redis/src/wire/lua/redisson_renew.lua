@@ -26,8 +26,9 @@ for n=1,#KEYS/2 do
       if type(put)=='table' and string.find(put.err,'READONLY',1,true) then return put end
       local kept,most=try('PTTL',T),ms+keep+math.ceil(keep/16)
       if kept==-2 then
-        -- It was taken away: ours is the last that anybody here knows.
-        try('SET',T,string.match(mine,'(%d+)%.$'),'NX','PX',most)
+        -- It was taken away: ours is the last that anybody here knows. While the slot is on its way it may come yet: then two keys are
+        -- refused.
+        if type(try('EXISTS',K,T))~='table' then try('SET',T,string.match(mine,'(%d+)%.$'),'NX','PX',most) end
       elseif type(kept)=='number' and kept>=0 and kept<ms+keep then
         try('PEXPIRE',T,most)
       end
