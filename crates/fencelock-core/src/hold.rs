@@ -160,11 +160,19 @@ pub(crate) enum Leave {
     Readers,
 }
 /// The part of a ttl that is trusted: less the drift of two clocks and the margin (SAFETY G3).
-fn trusted(ttl: Duration, can: &Capabilities) -> Duration {
+fn trusted(ttl: Duration, drift: f64) -> Duration {
     if lives(Mutant::DriftIgnored) {
         return ttl;
     }
-    ttl.saturating_sub(ttl.mul_f64(can.drift) + MARGIN)
+    ttl.saturating_sub(ttl.mul_f64(drift) + MARGIN)
+}
+/// So long before the validity ends the loss is told.
+fn early(ttl: Duration) -> Duration {
+    Duration::from_millis(10).max(ttl / 50)
+}
+/// So long after it was sent a grant of this ttl counts, until its loss is told.
+pub(crate) fn counted(ttl: Duration, drift: f64) -> Duration {
+    trusted(ttl, drift).saturating_sub(early(ttl))
 }
 
 /// What the loss timers found.
@@ -188,7 +196,7 @@ impl Hold {
         can: &Capabilities,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        let trusted = trusted(grant.ttl, can);
+        let trusted = trusted(grant.ttl, can.drift);
         // Where a session's record ends by itself after it, two clocks measure it (SAFETY G3, G5).
         let drift = if matches!(since, Since::Session(_)) { can.drift } else { 0.0 };
         let limit = request.max_hold().map_or(Moment::FAR, |d| clock.now() + d.saturating_sub(d.mul_f64(drift)));
@@ -345,7 +353,7 @@ impl Hold {
         // As if it had been granted with its own ttl, so much earlier or later.
         let ends = sent_at + d.mul_f64(1.02) + MARGIN;
         self.extended.fetch_max(ends.as_nanos(), AcqRel);
-        self.extend(sent_at + trusted(d, can) - self.trusted);
+        self.extend(sent_at + trusted(d, can.drift) - self.trusted);
         let in_time = self.is_valid();
         if in_time {
             self.known.fetch_max(ends.as_nanos(), AcqRel);
@@ -415,7 +423,7 @@ impl Hold {
     }
     /// When its loss is told: before the validity ends, so that whoever listens hears of it in time.
     fn told_at(&self) -> Moment {
-        let early = Duration::from_millis(10).max(self.grant.ttl / 50);
+        let early = early(self.grant.ttl);
         if lives(Mutant::LossToldLate) {
             return self.sent_at() + self.grant.ttl + early;
         }

@@ -4,7 +4,8 @@
 //! Planted to see it red: `nodes / 2` (masks, four nodes); `undo` left out (masks, failures); `patience` of an hour (hanging nodes);
 //! `adopt_late` that drops its call (late answers); the highest token told at once (late answers, masks); `news` that takes the
 //! largest (validity); `mend` always false (re-creation), and re-creation for everybody (opt-in); `rests` left out (a release);
-//! `gone` that counts while it is given back (a release beside renewals); a loss that is none once it is known (a renewal beside a loss).
+//! `gone` that counts while it is given back (a release beside renewals); a loss that is none once it is known (a renewal beside a loss);
+//! a part that counts for ever (a silent node); `fall` that never looks (what is left).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -220,6 +221,41 @@ async fn no_majority_now_is_not_no_majority_at_all() {
     assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::Lost), "{error}");
     (0..2).for_each(|node| hand.mend(node));
     nodes.nothing_is_left().await;
+}
+
+/// One of three is silent, its lease there is over, and another one takes the hold away: what is left is no majority, whatever the silent
+/// one had.
+#[tokio::test(start_paused = true)]
+async fn what_a_silent_node_had_does_not_count_when_its_lease_is_over() {
+    let nodes = Nodes::new(3);
+    let (hand, others) = (nodes.hand(), [1, 2].map(|node| nodes.alone(node)));
+    let guard = hand.lock().await;
+    hand.ways[2].cut(true);
+    tokio::time::sleep(TTL + SEC).await;
+    guard.check().unwrap();
+    let _silent = others[1].mutex("x").try_lock().await.unwrap().unwrap();
+    others[0].force_release("x", others[0].inspect("x").await.unwrap().holders[0].token).await.unwrap();
+    let began = Instant::now();
+    assert_eq!(within("the loss", TTL, guard.lost()).await, LossReason::TakenOver);
+    println!("told after {:?}", began.elapsed());
+}
+/// The same, with some of its lease left: its end is the hold's, and nobody who has both nodes then meets one who counts on it.
+#[tokio::test(start_paused = true)]
+async fn what_is_left_is_a_majority_while_its_leases_last() {
+    for n in 0..10 {
+        let nodes = Nodes::new(3);
+        let (hand, others) = (nodes.hand(), [1, 2].map(|node| nodes.alone(node)));
+        let guard = hand.lock().await;
+        hand.ways[2].cut(true);
+        let next = tokio::spawn(others[1].mutex("x").lock());
+        tokio::time::sleep(TTL / 2 + n * 200 * MS).await;
+        hand.ways[0].cut(true);
+        others[0].force_release("x", others[0].inspect("x").await.unwrap().holders[0].token).await.unwrap();
+        let _taken = others[0].mutex("x").lock().await.unwrap();
+        guard.check().unwrap();
+        let _next = within("the silent one's", TTL, next).await.unwrap().unwrap();
+        assert!(guard.check().is_err(), "{n}: two have it");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -85,7 +85,7 @@ pub(super) enum Next {
 
 impl<'a> Attempt<'a> {
     pub(super) fn new(shared: &'a Arc<Shared>, request: &'a Request) -> Self {
-        let entry = shared.table.open(request, shared.nodes.len());
+        let entry = shared.table.open(request, shared.nodes.len(), shared.drift);
         let (busy, failed, before, open) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Self { shared, request, entry, busy, failed, before, open, began: shared.now() }
     }

@@ -133,7 +133,7 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, grant: &Grant, next: &Reques
                 entry.claims(node, piece.request.hold(), next.claim());
             }
             Ok(Outcome::Busy(other)) => {
-                entry.gone(node, piece.request.hold(), LossReason::TakenOver);
+                shared.gone(&entry, node, piece.request.hold(), LossReason::TakenOver);
                 busy.push((node, other.in_whole(grant.hold)));
             }
             Ok(Outcome::Displaced) => {}

@@ -2,6 +2,7 @@
 use super::ballot::nth_largest;
 use crate::{
     clock::Moment,
+    hold::counted,
     types::{Claim, Grant, HoldId, Lease, LossReason, Request, Spread, Token},
 };
 use std::{
@@ -20,9 +21,9 @@ impl Table {
     fn map(&self) -> MutexGuard<'_, HashMap<HoldId, Arc<Entry>, BuildHasherDefault<Spread>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    pub(super) fn open(&self, whole: &Request, nodes: usize) -> Arc<Entry> {
+    pub(super) fn open(&self, whole: &Request, nodes: usize, drift: f64) -> Arc<Entry> {
         // A call that is repeated goes on where the one before was.
-        self.map().entry(whole.hold()).or_insert_with(|| Arc::new(Entry::new(whole.clone(), nodes))).clone()
+        self.map().entry(whole.hold()).or_insert_with(|| Arc::new(Entry::new(whole.clone(), nodes, drift))).clone()
     }
     /// The hold of this grant, by its id and its token (SAFETY A1).
     pub(super) fn of(&self, grant: &Grant) -> Option<Arc<Entry>> {
@@ -48,6 +49,8 @@ const MENDED: u8 = 128;
 pub(super) struct Entry {
     /// As core asked.
     pub(super) whole: Request,
+    /// Of the nodes' clocks.
+    drift: f64,
     state: Mutex<State>,
     rested: Notify,
 }
@@ -66,6 +69,8 @@ struct State {
     token: Option<Token>,
     /// The last answer to core: its validity counts from there.
     reported: Moment,
+    /// Until then core counts on it, if it is told of no loss.
+    counts: Moment,
     /// The latest end of a lease of ours.
     until: Moment,
 }
@@ -87,6 +92,8 @@ impl Stage {
 #[derive(Debug, Default)]
 struct Part {
     piece: Option<Piece>,
+    /// Until then its lease counts, which begins anew with each renewal.
+    counts: Option<Moment>,
     /// What may be there, or may come, and nobody has heard of it.
     open: Vec<Request>,
     /// What was there is not any more.
@@ -112,12 +119,13 @@ pub(super) struct Standing {
 }
 
 impl Entry {
-    fn new(whole: Request, nodes: usize) -> Self {
+    fn new(whole: Request, nodes: usize, drift: f64) -> Self {
         let parts = (0..nodes).map(|_| Part::default()).collect();
-        let (stage, reported, until) = (Stage::Asking, Moment::ZERO, Moment::ZERO);
-        let state =
-            State { stage, parts, asked: 0, mended: MENDED, mending: 0, changed: false, token: None, reported, until };
-        Self { whole, state: Mutex::new(state), rested: Notify::new() }
+        let (stage, token, zero) = (Stage::Asking, None, Moment::ZERO);
+        let (asked, mended, mending, changed) = (0, MENDED, 0, false);
+        let (reported, counts, until) = (zero, zero, zero);
+        let state = State { stage, parts, asked, mended, mending, changed, token, reported, counts, until };
+        Self { whole, drift, state: Mutex::new(state), rested: Notify::new() }
     }
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -158,6 +166,7 @@ impl Entry {
         }
         part.end = None;
         part.piece = Some(Piece { request: request.clone(), grant: grant.clone(), sent_at });
+        part.counts = Some(sent_at + counted(grant.ttl, self.drift));
         state.until = state.until.max(sent_at + grant.ttl);
         true
     }
@@ -215,6 +224,22 @@ impl Entry {
         let count = |which: fn(&Part) -> bool| state.parts.iter().filter(|part| which(part)).count();
         (count(|part| part.piece.is_some()), count(|part| part.end == Some(Ended::Released)))
     }
+    /// Until when so many nodes have it, if none is heard of any more. *Invariant (Q):* a part counts while its lease does: of a node that is
+    /// silent nobody knows who has it after that.
+    pub(super) fn stands(&self, need: usize) -> Moment {
+        self.state().stands(need)
+    }
+    /// The same, if it is before what core knows of, and so a loss to be told then.
+    pub(super) fn falls(&self, need: usize) -> Option<Moment> {
+        let state = self.state();
+        let stands = state.stands(need);
+        (state.stage == Stage::Held && stands < state.counts).then_some(stands)
+    }
+    /// Core is told that it was sent then, by this length.
+    pub(super) fn told(&self, sent_at: Moment, ttl: Duration) {
+        let mut state = self.state();
+        state.counts = state.counts.max(sent_at + counted(ttl, self.drift));
+    }
     pub(super) fn has(&self, node: usize) -> bool {
         self.state().parts[node].piece.is_some()
     }
@@ -228,11 +253,12 @@ impl Entry {
     /// A node has extended this.
     pub(super) fn extended(&self, node: usize, hold: HoldId, sent_at: Moment, ttl: Duration) {
         let mut state = self.state();
-        let least = self.whole.ttl();
-        if let Some(piece) = state.parts[node].piece.as_mut().filter(|piece| piece.request.hold() == hold) {
+        let (least, part) = (self.whole.ttl(), &mut state.parts[node]);
+        if let Some(piece) = part.piece.as_mut().filter(|piece| piece.request.hold() == hold) {
             if ttl >= least {
                 piece.sent_at = piece.sent_at.max(sent_at);
             }
+            part.counts = part.counts.max(Some(sent_at + counted(ttl, self.drift)));
             state.until = state.until.max(sent_at + ttl);
         }
     }
@@ -250,6 +276,7 @@ impl Entry {
         // One clock that is far ahead is not followed.
         let server_micros = nth_largest(counts.iter().map(|piece| piece.grant.server_micros), need).unwrap_or(0);
         (state.stage, state.token, state.reported) = (Stage::Held, Some(token), sent_at);
+        state.counts = sent_at + counted(self.whole.ttl(), self.drift);
         Some(Standing { token, sent_at, server_micros })
     }
     /// From when its time counts by all that is known, if that is later than core knows.
@@ -341,6 +368,12 @@ impl Entry {
     fn may_be_there(&self, now: Moment) -> bool {
         let state = self.state();
         state.stage == Stage::Asking || now < state.until + self.whole.ttl() + Duration::from_secs(1)
+    }
+}
+impl State {
+    fn stands(&self, need: usize) -> Moment {
+        let each = self.parts.iter().filter_map(|part| part.piece.as_ref().and(part.counts));
+        nth_largest(each, need).unwrap_or(Moment::ZERO)
     }
 }
 impl Part {

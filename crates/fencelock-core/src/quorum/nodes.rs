@@ -9,7 +9,7 @@ use crate::{
     engine::Engine,
     error::{Error, ErrorKind, Result},
     pauses::Pauses,
-    types::{Grant, Name, Released, Request},
+    types::{Grant, HoldId, LossReason, Name, Released, Request},
 };
 use foldhash::HashMap;
 use std::{
@@ -44,6 +44,11 @@ pub(super) struct Shared {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) table: Table,
     pub(super) recreates: bool,
+    /// By how much their clocks may run faster than ours.
+    pub(super) drift: f64,
+    /// Holds that stand on fewer nodes than before.
+    thin: Mutex<Vec<Arc<Entry>>>,
+    pub(super) thinned: Notify,
     contended: Mutex<HashMap<Name, Moment>>,
 }
 /// One store.
@@ -70,6 +75,7 @@ struct Debt {
 
 impl Shared {
     pub(super) fn new(engines: Vec<Arc<dyn Engine>>, clock: Arc<dyn Clock>) -> Self {
+        let drift = engines.iter().map(|engine| engine.info().capabilities.drift).fold(0.0, f64::max);
         let node = |engine| Node {
             engine,
             offset: AtomicI64::new(i64::MIN),
@@ -80,7 +86,8 @@ impl Shared {
             owed: Notify::new(),
         };
         let nodes = engines.into_iter().map(node).collect();
-        Self { nodes, clock, table: Table::default(), recreates: false, contended: Mutex::default() }
+        let (table, thin, thinned) = (Table::default(), Mutex::default(), Notify::new());
+        Self { nodes, clock, table, recreates: false, drift, thin, thinned, contended: Mutex::default() }
     }
     pub(super) fn need(&self) -> usize {
         majority(self.nodes.len())
@@ -94,6 +101,19 @@ impl Shared {
     }
     pub(super) fn label(&self, node: usize) -> &str {
         &self.nodes[node].engine.info().endpoint
+    }
+    /// Those that have become thin since somebody asked.
+    pub(super) fn thin(&self) -> Vec<Arc<Entry>> {
+        std::mem::take(&mut self.thin.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+    /// A node does not have this part any more. True: it did until now.
+    pub(super) fn gone(&self, entry: &Arc<Entry>, node: usize, hold: HoldId, reason: LossReason) -> bool {
+        let had = entry.gone(node, hold, reason);
+        if had && entry.falls(self.need()).is_some() {
+            self.thin.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
+            self.thinned.notify_one();
+        }
+        had
     }
     /// What was sent to a node goes on when whoever sent it has his answer: here, where its timers and sockets live.
     pub(super) fn behind(&self, task: impl Future<Output = ()> + Send + 'static) {

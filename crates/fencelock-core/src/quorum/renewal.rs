@@ -117,7 +117,7 @@ async fn one(shared: &Shared, node: usize, asks: Vec<Ask>) -> Vec<(usize, Option
                 Some(*sent_at)
             }
             Some(Renewed::Lost(reason)) => {
-                ask.entry.gone(node, ask.hold, *reason);
+                shared.gone(&ask.entry, node, ask.hold, *reason);
                 None
             }
             Some(Renewed::Unknown) | None => None,
@@ -152,13 +152,15 @@ impl Known {
         } else {
             nth_largest(self.fresh.iter().copied(), need)
         };
-        sent_at.map_or(Renewed::Unknown, |sent_at| Renewed::Extended { sent_at })
+        let Some(sent_at) = sent_at else { return Renewed::Unknown };
+        entry.told(sent_at, grant.ttl);
+        Renewed::Extended { sent_at }
     }
 }
 /// Why there can be no majority any more, if that is so. *Invariant (SAFETY T4):* what was lost and made anew counts from then on; once
 /// no majority is left nothing is made anew.
 pub(super) fn gone(shared: &Shared, entry: &Entry) -> Option<LossReason> {
-    if entry.count().0 >= shared.need() {
+    if entry.stands(shared.need()) > shared.now() {
         return None;
     }
     entry.why_gone().filter(|_| entry.may_be_lost())

@@ -1,5 +1,6 @@
 //! What `run` does: the nodes' own backgrounds, what they report, and what is owed to them.
 use super::{
+    entry::Entry,
     gather::Gather,
     nodes::Shared,
     renewal::{gone, lost},
@@ -10,6 +11,8 @@ use tokio::time::sleep;
 
 /// How often what has ended by itself is forgotten.
 const PRUNE: Duration = Duration::from_secs(5);
+/// Nothing falls.
+const IDLE: Duration = Duration::from_secs(3600);
 /// A background that has run for so long was well.
 const WELL: Duration = Duration::from_secs(10);
 
@@ -20,6 +23,8 @@ pub(super) async fn run(shared: &Arc<Shared>, reports: &Reports) {
         gather.ask(node, async move { attend(&attending, node, reports).await });
         gather.ask(node, async move { paying.pay(node).await });
     }
+    let (falling, to) = (shared.clone(), reports.clone());
+    gather.ask(0, async move { fall(&falling, &to).await });
     let pruning = shared.clone();
     gather.ask(0, async move {
         loop {
@@ -53,13 +58,36 @@ fn heed(shared: &Arc<Shared>, node: usize, event: Event, reports: &Reports) {
     match event {
         Event::Lost { hold, reason } => {
             let Some(entry) = shared.table.get(hold) else { return };
-            if entry.gone(node, hold, reason) && gone(shared, &entry).is_some() {
-                reports.send(Event::Lost { hold: entry.whole.hold(), reason });
-                lost(shared, &entry);
+            if shared.gone(&entry, node, hold, reason) {
+                tell(shared, &entry, reports);
             }
         }
         Event::Recheck => reports.send(Event::Recheck),
         // No member lives by sessions.
         Event::SessionAlive { .. } | Event::SessionEnded { .. } => {}
     }
+}
+/// What the nodes have that are left is a majority while their leases last, which may be less than core counts on: it was told of a better one.
+///
+/// *Invariant (Q, SAFETY G3):* that end is told as a loss before anybody else may have the lock.
+async fn fall(shared: &Arc<Shared>, reports: &Reports) {
+    let (mut thin, need) = (Vec::new(), shared.need());
+    loop {
+        thin.append(&mut shared.thin());
+        thin.retain(|entry: &Arc<Entry>| entry.falls(need).is_some() && !tell(shared, entry, reports));
+        let next = thin.iter().filter_map(|entry| entry.falls(need)).min();
+        let nap = next.map_or(IDLE, |at| shared.now().until(at).max(Duration::from_millis(1)));
+        tokio::select! {
+            biased;
+            () = shared.thinned.notified() => {}
+            () = sleep(nap) => {}
+        }
+    }
+}
+/// Tells core of a loss, if it is one.
+fn tell(shared: &Arc<Shared>, entry: &Entry, reports: &Reports) -> bool {
+    let Some(reason) = gone(shared, entry) else { return false };
+    reports.send(Event::Lost { hold: entry.whole.hold(), reason });
+    lost(shared, entry);
+    true
 }
