@@ -2,7 +2,7 @@
 //!
 //! Planted to see them go red: redirects not followed; braces that are not looked at; `ASK` followed without `ASKING`; a channel that all locks of a client share; a
 //! view of the cluster that is never asked anew; a batch that fails as a whole; a key that is not here yet taken for one that is over, by a
-//! release and by a renewal.
+//! release and by a renewal; replicas counted by another connection than the one that wrote; one idle connection of many broken ones forgotten.
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
@@ -392,6 +392,37 @@ fn what_redisson_has_beside_a_lock_comes_later() {
         other.release().await.unwrap();
         lone.release().await.unwrap();
         a.rw_lock("{t}r").write().await.unwrap().release().await.unwrap();
+    });
+}
+/// Of a lock that is made where its slot goes the replicas of that server count, also when the connections are new ones.
+#[test]
+fn replicas_are_counted_where_the_grant_was_written() {
+    let servers = RedisCluster::start();
+    many_threads().block_on(async {
+        let a = connect_to(&url(&servers, "ttl=20s&replicas=1")).await;
+        let slot = servers.slot("fl:moves");
+        let from = servers.primary_of(slot).unwrap();
+        let to = (from + 1) % 3;
+        let all = || async {
+            let names = (0..40)
+                .map(|n| format!("m{n}"))
+                .filter(|name| servers.primary_of(servers.slot(&format!("fl:{name}"))) == Some(from));
+            let locks: Vec<_> = names.map(|name| tokio::spawn(a.mutex(name).lock())).collect();
+            assert!(locks.len() > 3);
+            for lock in locks {
+                soon(lock).await.unwrap().unwrap().release().await.unwrap();
+            }
+        };
+        all().await;
+        servers.ask(from, &["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
+        all().await;
+        // What is not here is asked for there.
+        let moving = servers.move_slot(slot, to);
+        a.mutex("moves").lock().await.unwrap().release().await.unwrap();
+        servers.replicas_of(to).into_iter().for_each(|replica| servers.kill(replica));
+        let error = soon(a.mutex("moves").lock()).await.unwrap_err();
+        assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+        drop(moving);
     });
 }
 /// A thousand locks while their slots move: none is lost, and nobody meets an error.

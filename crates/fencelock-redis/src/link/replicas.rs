@@ -3,8 +3,9 @@
 //! `WAIT` answers for what its own connection has written, and keeps all that comes after it on that connection waiting. So a grant is
 //! written once more, by a confirm, and waited for on a connection that nobody else uses meanwhile: replication has an order, so who has
 //! the confirm has the grant.
-use super::{Conn, Link, Wire};
+use super::{Conn, Link, PRIMARY_TIMEOUT, Wire, server::Server};
 use crate::{error::Fault, wire::reply::number};
+use fencelock_core::within;
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -35,6 +36,20 @@ impl Replicas {
     pub(super) fn forget(&self) {
         self.idle().clear();
     }
+    /// One that nobody uses, of this runtime to this server.
+    fn known(&self, server: &Arc<Server>) -> Option<Wire> {
+        let (mut idle, here) = (self.idle(), Handle::current().id());
+        let same = |(runtime, wire): &(Id, Wire)| *runtime == here && Arc::ptr_eq(&wire.server, server);
+        idle.iter().position(same).map(|at| idle.swap_remove(at).1)
+    }
+    fn keep(&self, wire: Wire) {
+        let mut idle = self.idle();
+        if idle.len() >= AT_ONCE {
+            // Those of runtimes that are gone are among them.
+            idle.clear();
+        }
+        idle.push((Handle::current().id(), wire));
+    }
 }
 impl Link {
     /// Asks on a connection of its own, and then whether enough replicas have what it wrote.
@@ -49,33 +64,42 @@ impl Link {
         A: Future<Output = Result<T, Fault>>,
     {
         let _turn = replicas.turns.acquire().await.map_err(|_| Fault::Closed)?;
-        // Where the key is, as everybody else finds it.
-        let server = self.at(key).await?.server.clone();
-        let here = Handle::current().id();
-        let known = {
-            let mut idle = replicas.idle();
-            let same = |(runtime, wire): &(Id, Wire)| *runtime == here && Arc::ptr_eq(&wire.server, &server);
-            idle.iter().position(same).map(|at| idle.swap_remove(at).1)
+        // Wherever the key is: what one server has is counted there, and by the connection that wrote it.
+        let ask = |conn: Conn| {
+            let ask = &ask;
+            async move {
+                let (wire, answer) = self.written(replicas, &conn, ask).await?;
+                self.counted(replicas, wire, ttl).await.map(|()| answer)
+            }
         };
-        let wire = match known {
-            Some(wire) => wire,
-            None => self.open(server, None).await?,
+        self.turned(self.at(key).await?, ask).await
+    }
+    /// On a connection of its own to the same server. One that was idle may have broken meanwhile, and then so have the others.
+    async fn written<T, A>(&self, replicas: &Replicas, conn: &Conn, ask: impl Fn(Conn) -> A) -> Result<(Wire, T), Fault>
+    where
+        A: Future<Output = Result<T, Fault>>,
+    {
+        let asked = async |wire: Wire| {
+            let answer = ask(Conn { asking: conn.asking, ..Conn::alone(wire.clone()) }).await;
+            answer.map(|answer| (wire, answer))
         };
-        let conn = Conn::alone(wire.clone());
-        let answer = self.turned(conn.clone(), &ask).await?;
-        let wait = MOST.min(ttl / PART);
+        if let Some(wire) = replicas.known(&conn.server) {
+            match asked(wire).await {
+                Err(fault @ Fault::Redis(_)) if fault.ends_connection() => replicas.forget(),
+                answer => return answer,
+            }
+        }
+        let new = within(PRIMARY_TIMEOUT, self.open(conn.server.clone(), None)).await;
+        asked(new.unwrap_or(Err(Fault::Unreached))?).await
+    }
+    async fn counted(&self, replicas: &Replicas, wire: Wire, ttl: Duration) -> Result<(), Fault> {
+        let (conn, wait) = (Conn::alone(wire.clone()), MOST.min(ttl / PART));
         let mut cmd = redis::cmd("WAIT");
         cmd.arg(replicas.wanted).arg(wait.as_millis().to_string());
         let had = self.limited(&conn, wait + conn.server.patience(), conn.send(&cmd)).await?;
-        let mut idle = replicas.idle();
-        if idle.len() >= AT_ONCE {
-            // Those of runtimes that are gone are among them.
-            idle.clear();
-        }
-        idle.push((here, wire));
-        drop(idle);
+        replicas.keep(wire);
         match number(&had) {
-            Some(had) if had >= i64::from(replicas.wanted) => Ok(answer),
+            Some(had) if had >= i64::from(replicas.wanted) => Ok(()),
             Some(had) => Err(Fault::TooFew { had, wanted: replicas.wanted }),
             None => Err(Fault::Answer),
         }
