@@ -6,7 +6,7 @@
 //! on); a majority that does not wait for the lowest (a reader); a try that gives back what it has, does not wait for the lowest, or takes
 //! those for holders who are slow to go (at once); one that goes on while the holder stays (one node only); a look that believes the first
 //! token (written), and one that waits for those of readers (once); a question that is open again, without a deadline (a moment); a holder
-//! that is left whoever it is, and `said` without what was said before (of himself).
+//! that is left whoever it is, and `said` without what was said before (of himself); what those say believed who differ (refused).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -160,6 +160,30 @@ async fn whoever_looks_is_told_of_no_token_before_it_is_written() {
         "{told:?}, and it is {}",
         guard.token()
     );
+}
+/// One whose clock is ahead has answered him late, with a token of its own, which is not his.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_refused_is_told_of_the_token_that_most_nodes_have() {
+    let nodes = Nodes::new(3);
+    for (node, server) in nodes.servers.iter().enumerate() {
+        server.set_wall(1_790_000_000_000_000 + if node == 2 { 5_000_000 } else { 0 });
+    }
+    let (hand, other) = (nodes.hand(), nodes.hand());
+    hand.ways[2].next(Operation::Acquire, 1, Trouble::DelayReply(100 * MS));
+    let guard = hand.lock().await;
+    tokio::time::sleep(SEC).await;
+    let on = nodes.alone(2).inspect("x").await.unwrap().holders[0].token;
+    assert!(on > guard.token(), "{on}, and it is {}", guard.token());
+    for slow in 0..3 {
+        other.ways[slow].next(Operation::Acquire, u32::MAX, Trouble::Delay(200 * MS));
+        for waits in [false, true] {
+            let lock = other.client.mutex("x");
+            let busy = if waits { lock.try_lock_for(SEC).await } else { lock.try_lock().await };
+            let holder = busy.unwrap().unwrap_err().holder.unwrap();
+            assert_eq!((holder.hold, holder.token), (guard.id(), guard.token()), "{slow} is slow, waits: {waits}");
+        }
+        other.mend(slow);
+    }
 }
 /// He holds it on a bare majority, and one of those nodes hangs: whoever tries is told of him, and soon.
 #[tokio::test(start_paused = true)]

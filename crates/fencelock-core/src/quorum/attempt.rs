@@ -134,7 +134,7 @@ impl<'a> Attempt<'a> {
             tries += 1;
         }
         self.shared.undo(&self.entry, None, false).await;
-        self.refusal()
+        self.refusal().await
     }
     /// Several have come at once, and each of them has too few: of them the one goes on who has this node. Whoever was there `long_ago` and
     /// still is, is none of them, since they give back what they have: he holds the lock, on nodes that do not all answer.
@@ -182,7 +182,7 @@ impl<'a> Attempt<'a> {
                             }
                             match (place, hand) {
                                 (Some(place), _) if !lacks => Next::At(At::Place(place)),
-                                _ if self.is_outage() => return self.refusal(),
+                                _ if self.is_outage() => return self.refusal().await,
                                 (_, Some(queue)) => Next::At(self.in_hand(queue, 0, self.shared.now()).await),
                                 _ => match self.in_the_way() {
                                     Some(node) if !self.unreached() => Next::At(At::Queue(node)),
@@ -208,7 +208,7 @@ impl<'a> Attempt<'a> {
                                 return Err(error);
                             }
                             if keep.is_none() {
-                                return self.refusal();
+                                return self.refusal().await;
                             }
                             Next::At(self.in_hand(node, tries, since).await)
                         }

@@ -106,7 +106,7 @@ impl Attempt<'_> {
                 }
                 Look::Alone => {
                     self.leave(place.node, &place.request);
-                    return Ok(Next::Ends(self.refusal()?));
+                    return Ok(Next::Ends(self.refusal().await?));
                 }
                 Look::Silent => {
                     self.shared.suspect(place.node);

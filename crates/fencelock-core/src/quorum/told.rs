@@ -3,9 +3,10 @@ use super::{attempt::Attempt, look, say};
 use crate::{
     clock::Moment,
     error::{Error, Result},
-    types::{Busy, Outcome, Status},
+    types::{Busy, Holder, Outcome, Status},
 };
 use std::{pin::pin, time::Duration};
+use tokio::time::timeout;
 
 /// Whoever's wait is over before anybody has answered looks for so long: core waits a second.
 const LAST_LOOK: Duration = Duration::from_millis(750);
@@ -46,7 +47,7 @@ impl Attempt<'_> {
         }
         let said = self.said();
         if !said.is_empty() && self.heard().is_some() && self.silent_for() < OUTAGE {
-            return Ok(Outcome::Busy(say::busy(self.shared, &said)));
+            return Ok(self.taken(&said).await);
         }
         let name = self.request.name();
         let mut seen = pin!(look::at(self.shared, name, self.limit().min(LAST_LOOK)));
@@ -72,13 +73,31 @@ impl Attempt<'_> {
         let before = self.before.iter().filter(|(node, _)| now.is_empty() || missing(node));
         now.iter().copied().chain(before).cloned().collect()
     }
+    /// By whom. Those who have told may differ on his token, since the hold counts where most nodes have the same: then all are asked, so that
+    /// nobody is told of one that is not his.
+    async fn taken(&self, said: &[(usize, Busy)]) -> Outcome {
+        let mut busy = say::busy(self.shared, said);
+        if let Some(holder) = &mut busy.holder
+            && holder.claim.is_exclusive()
+        {
+            let mut all = said.iter().filter_map(|(_, busy)| busy.holder.as_deref());
+            let differs = |other: &Holder| other.hold.whole() == holder.hold && other.token != holder.token;
+            if all.any(differs)
+                && let Ok(Ok(status)) = timeout(LAST_LOOK, look::inspect(self.shared, self.request.name())).await
+                && let Some(same) = status.holders.iter().find(|other| other.hold == holder.hold)
+            {
+                holder.token = same.token;
+            }
+        }
+        Outcome::Busy(busy)
+    }
     /// Why there is no majority.
-    pub(super) fn refusal(&mut self) -> Result<Outcome> {
+    pub(super) async fn refusal(&mut self) -> Result<Outcome> {
         if let Some(error) = self.definite() {
             return Err(error);
         }
         if !self.unreached() {
-            return Ok(Outcome::Busy(say::busy(self.shared, &self.said())));
+            return Ok(self.taken(&self.said()).await);
         }
         let mut error = say::unreachable("lock", self.shared, &self.failed).with("name", self.request.name());
         for (node, busy) in &self.said() {
