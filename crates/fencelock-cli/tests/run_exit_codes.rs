@@ -201,14 +201,26 @@ fn a_nested_run_meets_the_same_locks() {
     assert_eq!(finish(&mut place.run(&["--url", &other, "--namespace", "a b"], &elsewhere)).1, "in\n");
 }
 
-// Planted: no warning; the password in the error.
+// Planted: no warning; the password in the error; no look at the keys; the rest of a password taken for a path.
 #[test]
 fn a_password_on_the_command_line_draws_a_warning() {
     let place = Place::new();
-    let (code, _, err) =
-        finish(place.fencelock().args(["run", "x", "--url", "carrier://me:secret@host", "--", "true"]));
-    assert_eq!(code, 78);
-    assert!(err.starts_with("warning: ") && err.contains("--url-file") && !err.contains("secret"), "{err}");
+    let urls = ["carrier://me:secret@host", "redis+sentinel://nowhere/main?x=y&sentinel_password=secret"];
+    for url in urls {
+        let (code, _, err) = finish(place.fencelock().args(["run", "x", "--url", url, "--", "true"]));
+        assert_eq!(code, 78, "{err}");
+        assert!(err.starts_with("warning: ") && err.contains("--url-file") && !err.contains("secret"), "{err}");
+    }
+    for url in
+        ["redis://me:1/secret@host:1", "redis://me:secret?x@host:1/", "redis://:1?secret/x@host", "x://a:@b/secret@c"]
+    {
+        let (code, _, err) = finish(place.fencelock().args(["run", "x", "--", "true"]).env("FENCELOCK_URL", url));
+        assert_eq!(code, 78, "{url}: {err}");
+        assert!(
+            err.contains("%2F") && err.contains("%3F") && !err.contains("secret") && !err.contains("host:"),
+            "{err}"
+        );
+    }
 }
 
 // Planted: `eprintln!`, which panics when it cannot write.

@@ -43,6 +43,14 @@ impl Url {
                 invalid(format!("{:?} is no scheme", shown(scheme))).hint("write SCHEME:…, for example sqlite:")
             );
         }
+        if let Some(rest) = rest.strip_prefix("//") {
+            let (authority, further) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+            // Most likely what ended the hosts is in a password, whose rest would be shown as host, path or key.
+            if authority.contains(':') && further.contains('@') {
+                let way_out = "write / as %2F and ? as %3F in a password, and @ as %40 after the hosts";
+                return Err(invalid("the URL has @ after the / or ? that ends its hosts").hint(way_out));
+            }
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = match rest.strip_prefix("//") {
             None => (None, rest),
@@ -220,7 +228,7 @@ impl fmt::Debug for Url {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: the password printed by `Display`; `finish` that returns `Ok`.
+    //! Planted to see them go red: the password printed by `Display`; `finish` that returns `Ok`; no look for an `@` after the hosts.
     use super::*;
 
     #[test]
@@ -236,9 +244,13 @@ mod tests {
     }
     #[test]
     fn secrets_stay_inside() {
+        assert_eq!(Url::parse("x://ann:p@h:1/?ttl=1s").unwrap().hosts().len(), 1);
+        assert_eq!(Url::parse("x://h/a@b?c=d@e").unwrap().path(), "/a@b");
         let url = Url::parse("redis://u:hunter2@h:1/").unwrap();
         assert!(!format!("{url} {url:?}").contains("hunter2"));
-        for bad in ["://u:hunter2@h", "redis://u:hunter2@h:x/", "redis://u:hunter2%@h/", "re dis://u:hunter2@h"] {
+        let whole = ["://u:hunter2@h", "redis://u:hunter2@h:x/", "redis://u:hunter2%@h/", "re dis://u:hunter2@h"];
+        let unescaped = ["x://u:hunter2/a@h:1/", "x://u:1/hunter2@h", "x://u:hunter2?a@h", "x://u:p@1/hunter2@h?ttl=1s"];
+        for bad in whole.into_iter().chain(unescaped) {
             assert!(!Url::parse(bad).unwrap_err().to_string().contains("hunter2"), "{bad}");
         }
     }

@@ -94,13 +94,16 @@ pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
 }
 
 fn has_password(url: &str) -> bool {
-    let authority = url.split_once("://").map(|(_, rest)| rest.split(['/', '?', '#']).next().unwrap_or(rest));
-    let secret = |user: &str| user.split_once(':').is_some_and(|(_, password)| !password.is_empty());
-    authority.and_then(|a| a.rsplit_once('@')).is_some_and(|(user, _)| secret(user))
+    let rest = url.split_once("://").map_or("", |(_, rest)| rest);
+    let (authority, further) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let is_secret = |(_, password): (&str, &str)| !password.is_empty();
+    let login = authority.rsplit_once('@').and_then(|(user, _)| user.split_once(':'));
+    let mut pairs = further.split(['?', '&']).filter_map(|pair| pair.split_once('='));
+    login.is_some_and(is_secret) || pairs.any(|pair| pair.0.ends_with("password") && is_secret(pair))
 }
 
 /// Replaces or adds a key: the command line wins.
-fn with(url: &str, key: &str, value: &str) -> String {
+pub(crate) fn with(url: &str, key: &str, value: &str) -> String {
     let (base, query) = url.split_once('?').unwrap_or((url, ""));
     let kept = query.split('&').filter(|pair| !pair.is_empty() && pair.split('=').next() != Some(key));
     let mut pairs: Vec<String> = kept.map(str::to_owned).collect();
@@ -131,11 +134,14 @@ mod tests {
         assert_eq!(with("sqlite:/x?namespace=b&ttl=5s", "namespace", "a b&c"), "sqlite:/x?ttl=5s&namespace=a%20b%26c");
     }
 
-    // Planted: `@` searched in the path too.
+    // Planted: `@` searched in the path too; no look at the keys.
     #[test]
     fn a_password_is_seen_where_it_is() {
         assert!(has_password("redis://me:secret@host/0"));
         assert!(has_password("redis://:secret@host"));
+        assert!(has_password("redis://me:sec#ret@host"));
+        assert!(has_password("redis+sentinel://a,b/main?ttl=5s&sentinel_password=secret"));
+        assert!(!has_password("redis+sentinel://a,b/main?sentinel_user=me&sentinel_password="));
         assert!(!has_password("redis://me@host:6379/a:b@c"));
         assert!(!has_password("sqlite:/a:b@c"));
     }
