@@ -82,10 +82,12 @@ others beside it orders nothing. FENCELOCK_OUTER names the holds of the runs aro
 and ETCD_LOCK_REV, too.
 
 With --reentrant a script can be called by itself and from a script that holds NAME already: below that run it joins, in
-the same or a lesser mode (-s below --write), and its job ends with the lock of the outer run, at the latest.
+the same or a lesser mode (-s below --write), and its job ends with the lock of the outer run, at the latest. A run with
+--on-loss warn stops nobody: its job finds FENCELOCK_ON_LOSS=warn, and what it holds is not joined.
 
 Exit codes: the job's own, 128+n when a signal ended it; 75 not got in time, 76 lost and the job stopped, 69 engine
-unreachable, 78 configuration, 64 usage, 126/127 command not executable / not found.";
+unreachable, 78 configuration, 64 usage, 126/127 command not executable / not found. A release that nobody answers is told,
+and the job's own code counts; a signal ends the wait for it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {

@@ -33,13 +33,14 @@ fn main() -> ExitCode {
             return ExitCode::from(if e.use_stderr() { exit::USAGE } else { exit::OK });
         }
     };
-    match dispatch(cli) {
-        Ok(Finish::Code(code)) => ExitCode::from(code),
-        Ok(Finish::Signal(signal)) => supervise::signals::die_of(signal),
-        Err(failure) => {
-            render::complain(&failure.to_string());
-            ExitCode::from(failure.code)
-        }
+    let finish = dispatch(cli).unwrap_or_else(|failure| {
+        render::complain(&failure.to_string());
+        Finish::Code(failure.code)
+    });
+    render::flush();
+    match finish {
+        Finish::Code(code) => ExitCode::from(code),
+        Finish::Signal(signal) => supervise::signals::die_of(signal),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use fencelock::{Busy, Claim, EngineInfo, Holder, Kind, Status, Waiter};
@@ -17,7 +19,52 @@ pub(crate) fn complain(message: &str) {
 
 /// A line of its own on standard error, in one write, so that lines of several processes do not mix.
 pub(crate) fn tell(line: &str) {
-    let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
+    let line = format!("{line}\n");
+    match WRITER.get() {
+        // It lives as long as the process.
+        Some(writer) => drop(writer.send(Message::Line(line))),
+        None => write(&line),
+    }
+}
+
+fn write(line: &str) {
+    let _ = io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// To the thread that writes the messages, where there is one.
+static WRITER: OnceLock<Sender<Message>> = OnceLock::new();
+
+enum Message {
+    Line(String),
+    /// To be answered when all before it is written.
+    End(Sender<()>),
+}
+
+/// Has the messages from now on written by another thread. A standard error that nobody reads, or a terminal that stops
+/// background output, may hold whoever writes for ever, and what stops a job must never wait for that (SAFETY R1).
+pub(crate) fn detach() -> io::Result<()> {
+    if WRITER.get().is_some() {
+        return Ok(());
+    }
+    let (tx, rx) = channel();
+    std::thread::Builder::new().name("messages".into()).stack_size(128 << 10).spawn(move || {
+        for message in rx {
+            match message {
+                Message::Line(line) => write(&line),
+                Message::End(written) => drop(written.send(())),
+            }
+        }
+    })?;
+    let _ = WRITER.set(tx);
+    Ok(())
+}
+
+/// Waits until every message is written: the last thing of all.
+pub(crate) fn flush() {
+    let (tx, written) = channel();
+    if WRITER.get().is_some_and(|writer| writer.send(Message::End(tx)).is_ok()) {
+        let _ = written.recv();
+    }
 }
 
 /// Data for standard output. `Ok(false)`: nobody reads any more, as after `| head`.

@@ -7,6 +7,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::{NEXT, Place, binary, code_of, end_of, finish, granted, kill, lives, pid_of, start, stopped, until};
@@ -103,6 +104,8 @@ fn few_descriptors() {
         let (code, _, err) = limited(n);
         assert!(matches!(code, 5 | 69 | 70 | 78), "{n}: {code} {err}");
         assert!(code == 5 || err.lines().count() >= 1, "{n}: {err}");
+        // One that cannot begin says why, and has not died.
+        assert!(!err.contains("minds the job died"), "{n}: {err}");
     }
     free(&place);
 }
@@ -311,23 +314,128 @@ fn a_job_with_other_rights_keeps_the_lock_and_is_named() {
     assert!(!place.path("ran").exists());
 }
 
-// Planted: the message written by the thread that kills.
+/// A standard error that takes nothing: the reader has it all to read first.
+fn full() -> (std::io::PipeReader, std::io::PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    std::io::Write::write_all(&mut writer, &[b'x'; 65536]).expect("a full pipe");
+    (reader, writer)
+}
+
+// Planted: the error of handing over the standard input passed over, and a minder that waits for it.
 #[test]
-fn a_standard_error_that_nobody_reads_holds_up_no_minder() {
+fn a_system_that_hands_no_descriptor_over() {
     let place = Place::on_disk();
     if !takes_other_rights(&place) {
         return common::cannot_run("it takes root and a file system where programs may take other rights");
     }
-    let (reader, mut writer) = std::io::pipe().expect("a pipe");
-    std::io::Write::write_all(&mut writer, &[b'x'; 65536]).expect("a full pipe");
-    let mut holder = start(nobody(&place, "run --ttl 60s x -- bash -c './rights 4000 & sleep 600'").stderr(writer));
+    // A hundred are on their way, and then no more than fifty may be.
+    let crowd = r#"#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+int main(int c, char **v) {
+  struct rlimit few = { 50, 50 };
+  int s[2], fds[100] = { 0 };
+  char space[CMSG_SPACE(sizeof fds)], byte = 0;
+  struct iovec one = { &byte, 1 };
+  struct msghdr m = { .msg_iov = &one, .msg_iovlen = 1, .msg_control = space, .msg_controllen = sizeof space };
+  struct cmsghdr *head = CMSG_FIRSTHDR(&m);
+  head->cmsg_level = SOL_SOCKET, head->cmsg_type = SCM_RIGHTS, head->cmsg_len = CMSG_LEN(sizeof fds);
+  memcpy(CMSG_DATA(head), fds, sizeof fds);
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, s) || sendmsg(s[0], &m, 0) != 1 || setrlimit(RLIMIT_NOFILE, &few)) return 9;
+  return execv(v[1], v + 1);
+}
+"#;
+    fs::write(place.path("crowd.c"), crowd).expect("a source");
+    assert_eq!(finish(&mut bash(&place, "cc -o crowd crowd.c")).0, 0);
+    let (code, _, err) = finish(&mut bash(&place, &format!("exec {NOBODY} ./crowd ./fencelock run x -- touch ran")));
+    assert_eq!(code, 70, "{err}");
+    assert!(err.starts_with("fencelock: the system refused: "), "{err}");
+    assert_eq!(finish(&mut nobody(&place, "run -n x -- bash -c 'exit 4'")).0, 4);
+    assert!(!place.path("ran").exists());
+}
+
+// Planted: a look at the children that failed taken for none.
+#[test]
+fn nothing_is_released_by_one_who_cannot_look() {
+    let place = Place::new();
+    let script = r#"sleep 600 & echo $! > $D/before
+exec "$F" run x -- bash -c 'setsid sleep 600 & echo $! > $D/left; echo $PPID > $D/job; wait'"#;
+    let mut holder = start(bash(&place, script).stderr(Stdio::null()));
+    let (minder, left) = (place.pid("job").as_raw_pid(), place.pid("left").as_raw_pid());
     let wrapper = pid_of(&holder);
-    let minder = common::minder_of(wrapper).as_raw_pid();
-    until("the job", || (finish(Command::new("pgrep").args(["-x", "rights"])).0 == 0).then_some(()));
-    kill(wrapper.as_raw_pid(), Signal::KILL);
-    end_of(&mut holder);
-    until("the end of the minder", || (!lives(minder)).then_some(()));
-    drop(reader);
+    let limit = |descriptors| {
+        let (current, maximum) = (Some(descriptors), Some(1024));
+        let limit = rustix::process::Rlimit { current, maximum };
+        rustix::process::prlimit(Some(wrapper), rustix::process::Resource::Nofile, limit).map(drop)
+    };
+    limit(3).expect("a limit");
+    kill(minder, Signal::KILL);
+    until("it is buried", || (!Path::new(&format!("/proc/{minder}")).exists()).then_some(()));
+    // Whoever took the failed look for an empty one has ended by now, or ends before the limit is gone.
+    assert!(lives(left) && holder.try_wait().is_ok_and(|end| end.is_none()));
+    limit(1024).expect("a limit");
+    assert_eq!(code_of(end_of(&mut holder)), 76);
+    let (spared, dead) = (lives(place.pid("before").as_raw_pid()), !lives(left));
+    kill(place.pid("before").as_raw_pid(), Signal::KILL);
+    kill(left, Signal::KILL);
+    assert!(spared && dead, "{spared} {dead}");
+}
+
+// Planted: the message written by the thread that kills, in the minder and in the wrapper.
+#[test]
+fn a_standard_error_that_nobody_reads_holds_up_nobody_who_kills() {
+    let place = Place::on_disk();
+    if !takes_other_rights(&place) {
+        return common::cannot_run("it takes root and a file system where programs may take other rights");
+    }
+    for minder_dies in [false, true] {
+        place.clear();
+        let (reader, writer) = full();
+        let script = "run --ttl 60s x -- bash -c './rights 4000 & echo $! > job; sleep 600'";
+        let mut holder = start(nobody(&place, script).stderr(writer));
+        let wrapper = pid_of(&holder);
+        let minder = common::minder_of(wrapper).as_raw_pid();
+        let job = place.pid("job").as_raw_pid();
+        // It has taken its rights.
+        let comm = format!("/proc/{job}/comm");
+        until("the job", || fs::read_to_string(&comm).is_ok_and(|name| name == "rights\n").then_some(()));
+        if minder_dies {
+            kill(minder, Signal::KILL);
+            until("a free lock", || (finish(&mut nobody(&place, "status -q x")).0 == 1).then_some(()));
+            assert!(!lives(job), "released before all were gone");
+            // It has only its message left, and whoever sends a signal need not wait for that.
+            kill(wrapper.as_raw_pid(), Signal::TERM);
+            assert_eq!(code_of(end_of(&mut holder)), 143);
+        } else {
+            kill(wrapper.as_raw_pid(), Signal::KILL);
+            end_of(&mut holder);
+            until("the end of the minder", || (!lives(minder)).then_some(()));
+        }
+        drop(reader);
+    }
+}
+
+// Planted: the messages written by the thread that runs the job.
+#[test]
+fn a_standard_error_that_nobody_reads_holds_up_no_signal() {
+    let place = Place::new();
+    let (mut reader, writer) = full();
+    let listens =
+        "trap 'exit 40' TERM; exec 9<> <(:); read -t 0.01 -u 9; echo > $D/job; while :; do read -t 0.01 -u 9; done";
+    let mut holder = start(place.run(&["-v", "--on-loss", "warn"], listens).stderr(writer));
+    // It has said its token by then, or would have.
+    place.line("job");
+    let job = common::minder_of(pid_of(&holder)).as_raw_pid();
+    assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &place.token()])).0, 0);
+    until("a free lock", || (finish(place.fencelock().args(["status", "-q", "x"])).0 == 1).then_some(()));
+    kill(pid_of(&holder).as_raw_pid(), Signal::TERM);
+    until("the end of the job", || (!lives(job)).then_some(()));
+    // Nothing that was said is lost.
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut said).expect("text");
+    assert_eq!(code_of(end_of(&mut holder)), 40);
+    assert!(said.contains("token ") && said.ends_with("it was taken away: the job runs on\n"), "{said}");
 }
 
 /// Taken off at the end, a failed one too.

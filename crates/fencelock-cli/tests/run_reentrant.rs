@@ -3,7 +3,7 @@
 //! outer run it is a run like any other (SAFETY A4).
 //!
 //! Planted to see it red: no outer run ever found; an outer run that this process is not below; every mode covered by every
-//! other; the end of the hold looked at once; a hold that is gone passed over by the nested run (outer run with `warn`);
+//! other; the end of the hold looked at once; the mark of an outer run with `warn` not told, or not passed on;
 //! FENCELOCK_OUTER not told; a hold that is gone taken for no outer run; the token not compared; the token told to a reader
 //! below a writer; a minder that does not care for the end of the link; no KILL on a loss and no backstop. A stopped outer
 //! wrapper is red only with TERM and KILL for the lease and the backstop of the nested wrapper left out together.
@@ -12,11 +12,10 @@ mod common;
 
 use std::fs;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use common::{
-    BEATS, NEXT, Place, Running, binary, code_of, end_of, finish, finish_within, granted, kill, lives, pid_of, start,
-    until,
+    BEATS, NEXT, Place, Running, binary, code_of, end_of, finish, finish_within, granted, kill, pid_of, start, until,
 };
 use rustix::process::Signal;
 
@@ -269,20 +268,25 @@ fn a_hold_that_is_taken_away_takes_its_job_along() {
     assert_eq!(code_of(end_of(&mut next)), 0);
 }
 
+/// Its job may end, and the lock be released, and all below it goes on.
 #[test]
-fn it_ends_by_itself_where_the_outer_run_only_warns() {
+fn the_hold_of_a_run_that_only_warns_is_not_joined() {
     let place = Place::new();
-    let nested = "trap '' TERM; echo $$ > $D/job; while :; do sleep 0.01; done";
-    let script = "\"$F\" run --reentrant x -- bash -c \"$J\"; echo $? > $D/code; read; exit 3";
-    let options = ["--on-loss", "warn", "--ttl", "12s"];
-    let mut holder = start(outer(&place, &options, script, nested).stdin(Stdio::piped()).stderr(Stdio::null()));
-    let job = place.pid("job").as_raw_pid();
-    let (token, begun) = (place.token(), Instant::now());
-    assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &token])).0, 0);
-    assert_eq!(place.line("code"), "76");
-    assert!(!lives(job) && begun.elapsed() < Duration::from_secs(6), "{:?}", begun.elapsed());
-    drop(holder.stdin.take());
-    assert_eq!(code_of(end_of(&mut holder)), 3);
+    let nested = "\"$F\" run --reentrant x -- bash -c \"$J\"";
+    for between in ["", "\"$F\" run y -- "] {
+        let script = format!("{between}{nested}");
+        let (code, _, err) = finish(&mut outer(&place, &["--on-loss", "warn"], &script, "echo > $D/ran"));
+        assert_eq!(code, 78, "{err}");
+        let why = "fencelock: cannot join x: the run that holds it has --on-loss warn, and stops nobody\n";
+        assert!(err.starts_with(why) && err.lines().count() == 2, "{err}");
+    }
+    // It is not proposed either.
+    let (_, _, err) = finish(&mut outer(&place, &["--on-loss", "warn"], "\"$F\" run -n x -- true", ""));
+    assert!(err.ends_with("which waits for this one\n"), "{err}");
+    assert_eq!(place.read("ran"), "");
+    // One that warns and has joined holds nothing: what it is part of stops all below it.
+    let script = format!("\"$F\" run --reentrant --on-loss warn x -- {nested}");
+    assert_eq!(finish(&mut outer(&place, &[], &script, "exit 5")).0, 5);
 }
 
 #[test]

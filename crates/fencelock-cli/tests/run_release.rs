@@ -50,3 +50,17 @@ fn the_old_job_is_killed_though_its_minder_is_stopped() {
     let times = (0..tenth(100)).map(|_| broken(&place, true)).collect();
     p99("the same with a stopped minder", times, Duration::from_millis(100));
 }
+
+// Planted: a minder that the wrapper has ended, since it does not act, told as one that died.
+#[test]
+fn what_took_the_lock_away_is_told_though_the_minder_is_stopped() {
+    let place = Place::new();
+    let mut holder = start(place.run(&[], "echo > $D/held; sleep 600").stderr(Stdio::piped()));
+    place.line("held");
+    kill(minder_of(pid_of(&holder)).as_raw_pid(), Signal::STOP);
+    assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &place.token()])).0, 0);
+    assert_eq!(code_of(end_of(&mut holder)), 76);
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut holder.stderr.take().expect("its messages"), &mut said).expect("text");
+    assert_eq!(said, "fencelock: x is lost, it was taken away: the job was stopped\n");
+}

@@ -133,3 +133,20 @@ fn with_warn_the_job_outlives_a_dead_wrapper() {
     kill(job, Signal::TERM);
     until("its end", || (!lives(job)).then_some(()));
 }
+
+// Planted: a signal without an action taken for its own end.
+#[test]
+fn the_first_process_of_all_ends_as_a_shell_tells_it() {
+    let place = Place::new();
+    let inside = ["--pid", "--fork", "--mount-proc"];
+    if !Command::new("unshare").args(inside).arg("true").stderr(Stdio::null()).status().is_ok_and(|s| s.success()) {
+        return common::cannot_run("no process numbers of its own to be had");
+    }
+    let mut command = place.fencelock();
+    let script = format!("exec {} run x -- bash -c 'kill -INT $$'", common::binary().display());
+    let mut first = Command::new("unshare");
+    first.args(inside).args(["bash", "-c", &script]);
+    first.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))).current_dir(place.path(""));
+    assert_eq!(common::finish(first.stdin(Stdio::null())).0, 130);
+    assert_eq!(common::finish(command.args(["run", "-n", "x", "--", "true"])).0, 0);
+}

@@ -154,10 +154,11 @@ impl Waiting<'_> {
 
     /// What to say when the holder is a run above this one, which waits for it.
     pub(crate) fn for_itself(&self, busy: &Busy) -> Option<&'static str> {
-        let holder = busy.holder.as_deref().filter(|holder| self.outer.has(holder))?;
+        let holder = busy.holder.as_deref()?;
+        let above = self.outer.holds(holder)?;
         Some(match self.args.mode().within(holder.claim) {
-            Ok(()) => "hint: it is held by the run that this one is part of: --reentrant joins it",
-            Err(_) => "hint: it is held by the run that this one is part of, which waits for this one",
+            Ok(()) if !above.warns => "hint: it is held by the run that this one is part of: --reentrant joins it",
+            _ => "hint: it is held by the run that this one is part of, which waits for this one",
         })
     }
 }

@@ -1,12 +1,12 @@
 //! `fencelock run`: get the lock, run the job under it, give it back.
 
 use std::ffi::OsString;
-use std::future::Future;
+use std::future::{Future, ready};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use fencelock::{Busy, Client, ErrorKind, HoldId, Kind};
+use fencelock::{Busy, Client, ErrorKind, HoldId, Kind, LossReason};
 use signal_hook::consts::signal::SIGINT;
 use tokio::sync::mpsc::UnboundedReceiver;
 
@@ -24,6 +24,7 @@ use crate::supervise::{self, End, Outcome, Plan, Reason, Tenure};
 const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) fn main(common: &Common, args: Run) -> Result<Finish, Failure> {
+    render::detach()?;
     let url = super::url(common)?;
     let mut signals = signals::catch()?;
     super::runtime()?.block_on(async {
@@ -31,13 +32,17 @@ pub(crate) fn main(common: &Common, args: Run) -> Result<Finish, Failure> {
             Ok(client) => client?,
             Err(caught) => return Ok(ended_by(caught)),
         };
-        let mut run = Running { common, args, url: &url, client: &client, outer: Outer::from_environment() };
+        let outer = Outer::from_environment();
+        let mut run = Running { common, args, url: &url, client: &client, outer, cut_short: None };
         let finish = run.go(&mut signals).await;
         // What was dropped instead of released, a place in the queue too, is given back before the process ends.
-        if let Err(e) = client.shutdown(FAREWELL).await
-            && common.verbose
-        {
-            complain(&plain(&e.to_string()));
+        match (client.shutdown(FAREWELL).await, run.cut_short) {
+            (Err(e), Some(caught)) => {
+                run.unconfirmed(&plain(&e.to_string()));
+                return Ok(ended_by(caught));
+            }
+            (Err(e), None) if common.verbose => complain(&plain(&e.to_string())),
+            _ => {}
         }
         finish
     })
@@ -49,6 +54,8 @@ struct Running<'a> {
     url: &'a str,
     client: &'a Client,
     outer: Outer,
+    /// The signal that ended the wait for an answer to the release.
+    cut_short: Option<Caught>,
 }
 
 /// What the job is told about its hold.
@@ -58,12 +65,16 @@ struct Told {
     /// The engine's own name of the record.
     place: Option<String>,
     ttl: Duration,
+    /// The run that holds it stops nobody.
+    warns: bool,
 }
 
 impl Running<'_> {
     async fn go(&mut self, signals: &mut UnboundedReceiver<Caught>) -> Result<Finish, Failure> {
         if self.args.reentrant {
-            match unless_ended(self.outer.find(self.client, &self.args.name, self.args.mode()), signals).await {
+            let engine = join::engine(self.client.info(), self.url);
+            let found = self.outer.find(self.client, &engine, &self.args.name, self.args.mode());
+            match unless_ended(found, signals).await {
                 Err(caught) => return Ok(ended_by(caught)),
                 Ok(Err(failure)) => return Err(failure),
                 Ok(Ok(Some(joined))) => return self.below(joined, signals).await,
@@ -88,6 +99,7 @@ impl Running<'_> {
             token: own.token().map(|t| t.get().to_string()),
             place: own.place().map(str::to_owned),
             ttl,
+            warns: self.args.on_loss == OnLoss::Warn,
         };
         if self.common.verbose {
             complain(&match &told.token {
@@ -101,12 +113,12 @@ impl Running<'_> {
         };
         match outcome {
             Ok(outcome) => {
-                let released = give_back(own, &outcome).await;
-                self.settle(&released, &outcome)
+                let loss = self.give_back(own, outcome.lost, signals).await;
+                self.settle(loss, &outcome)
             }
             Err(failure) => {
                 // Nothing runs, so nothing may stay held.
-                let _ = own.release().await;
+                self.give_back(own, None, signals).await;
                 Err(failure)
             }
         }
@@ -118,12 +130,13 @@ impl Running<'_> {
             complain(&format!("joined hold {}", joined.hold));
         }
         let grace = grace(self.args.grace, joined.ttl)?;
-        let place = std::env::var("ETCD_LOCK_KEY").ok();
-        let told = Told { hold: joined.hold, token: joined.token.clone(), place, ttl: joined.ttl };
+        let (token, place) = (joined.token.clone(), joined.place.clone());
+        // Whatever this one does on a loss: the run that holds it stops all below it.
+        let told = Told { hold: joined.hold, token, place, ttl: joined.ttl, warns: false };
         let plan = self.plan(told, grace, None)?;
         let tenure: &dyn Tenure = &joined;
         let outcome = supervise::run(tenure, plan, signals).await?;
-        self.settle(&Ok(()), &outcome)
+        self.settle(outcome.lost.map(|reason| reason.to_string()), &outcome)
     }
 
     /// The library's words, and which options would fit.
@@ -177,9 +190,10 @@ impl Running<'_> {
             // Removed where it is none: that of another run, found in the environment, would be taken for ours.
             ("FENCELOCK_TOKEN", told.token.map(OsString::from)),
             ("FENCELOCK_HOLD", Some(told.hold.to_string().into())),
-            ("FENCELOCK_ENGINE", Some(join::engine(info).into())),
+            ("FENCELOCK_ENGINE", Some(join::engine(info, self.url).into())),
             ("FENCELOCK_MODE", Some(mode::word(self.args.mode().claim()).into())),
             ("FENCELOCK_TTL_MS", Some(told.ttl.as_millis().to_string().into())),
+            ("FENCELOCK_ON_LOSS", told.warns.then(|| join::WARN.into())),
             ("FENCELOCK_OUTER", self.outer.further(told.hold).map(OsString::from)),
             ("FENCELOCK_URL", known.map(OsString::from)),
             ("ETCD_LOCK_KEY", etcd.map(OsString::from)),
@@ -190,25 +204,58 @@ impl Running<'_> {
         Ok(Plan { command, env, on_loss, grace, max_hold, ttl: told.ttl, lifeline })
     }
 
-    /// The job is gone, all of it, and what was ours is released: judges.
-    fn settle(&self, released: &fencelock::Result<()>, outcome: &Outcome) -> Result<Finish, Failure> {
-        let name = plain(&self.args.name);
-        let lost = match (released, outcome.lost) {
-            (_, Some(reason)) => Some(reason.to_string()),
-            (Err(e), None) if matches!(e.kind(), ErrorKind::Lost | ErrorKind::NotHeld) => Some(plain(&e.to_string())),
-            (Err(e), None) => {
-                complain(&format!("{name} could not be released: {}", plain(&e.to_string())));
+    /// Releases, and says why the hold was lost before. A hold that is lost is not ours to release; what dropping it sends
+    /// compares hold and token (SAFETY G4).
+    async fn give_back(
+        &mut self,
+        own: Own,
+        lost: Option<LossReason>,
+        signals: &mut UnboundedReceiver<Caught>,
+    ) -> Option<String> {
+        if let Some(reason) = lost {
+            return Some(reason.to_string());
+        }
+        let lost = own.lost();
+        let released = tokio::select! {
+            biased;
+            released = own.release() => released,
+            // The keeper goes on with it, until the farewell is over.
+            caught = asked_to_end(signals) => {
+                self.cut_short = Some(caught);
+                return None;
+            }
+        };
+        let e = released.err()?;
+        let reason = tokio::select! { biased; reason = lost => Some(reason), () = ready(()) => None };
+        match (e.kind(), reason) {
+            // Nobody answered until its lease was over. The job had ended before: it lost nothing.
+            (ErrorKind::Lost, Some(LossReason::Expired | LossReason::Unreachable)) => {
+                self.unconfirmed("no answer came until its lease was over");
                 None
             }
-            (Ok(()), None) => None,
-        };
+            (ErrorKind::Lost | ErrorKind::NotHeld, _) => Some(plain(&e.to_string())),
+            _ => {
+                self.unconfirmed(&plain(&e.to_string()));
+                None
+            }
+        }
+    }
+
+    fn unconfirmed(&self, why: &str) {
+        complain(&format!("{} could not be released: {why}", plain(&self.args.name)));
+    }
+
+    /// The job is gone, all of it, and what was ours is released, or was lost: judges.
+    fn settle(&self, lost: Option<String>, outcome: &Outcome) -> Result<Finish, Failure> {
+        let name = plain(&self.args.name);
+        let so = if matches!(outcome.end, End::NotStarted(_)) { "was not started" } else { "was stopped" };
         let stopped = match outcome.reason {
-            Some(Reason::MaxHold) => Some(format!("{name} was held as long as --max-hold allows: the job was stopped")),
-            Some(Reason::MinderGone) => Some("the process that minds the job died: the job was stopped".to_owned()),
-            Some(Reason::Deadline) => Some(format!("the lease of {name} was about to run out: the job was stopped")),
+            Some(Reason::MaxHold) => Some(format!("{name} was held as long as --max-hold allows: the job {so}")),
+            Some(Reason::MinderGone) => Some(format!("the process that minds the job died: the job {so}")),
+            Some(Reason::Deadline) => Some(format!("the lease of {name} was about to run out: the job {so}")),
             Some(Reason::Lost | Reason::WrapperGone) => {
                 let why = lost.as_deref().unwrap_or("for an unknown reason");
-                Some(format!("{name} is lost, {why}: the job was stopped"))
+                Some(format!("{name} is lost, {why}: the job {so}"))
             }
             None if self.args.on_loss == OnLoss::Warn => None,
             None => lost.map(|why| format!("{name} was lost before the job had ended: {why}")),
@@ -245,20 +292,21 @@ fn default_note(command: &[OsString]) -> String {
     program.map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// A hold that is lost is not ours to release; what dropping it sends compares hold and token (SAFETY G4).
-async fn give_back(own: Own, outcome: &Outcome) -> fencelock::Result<()> {
-    if outcome.lost.is_some() {
-        drop(own);
-        return Ok(());
-    }
-    own.release().await
-}
-
 async fn unless_ended<T>(work: impl Future<Output = T>, signals: &mut UnboundedReceiver<Caught>) -> Result<T, Caught> {
     tokio::select! {
         biased;
         done = work => Ok(done),
         caught = fatal(signals) => Err(caught),
+    }
+}
+
+/// The next signal that ends a program which has only to release.
+async fn asked_to_end(signals: &mut UnboundedReceiver<Caught>) -> Caught {
+    loop {
+        let caught = fatal(signals).await;
+        if caught.asks_to_end() {
+            return caught;
+        }
     }
 }
 

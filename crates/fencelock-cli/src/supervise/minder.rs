@@ -19,7 +19,7 @@ use super::tree::{Backoff, OVERDUE, Refused, Tree};
 use super::wire::{End, Frame, Link, Reason, Received};
 use crate::args::OnLoss;
 use crate::exit;
-use crate::render::complain;
+use crate::render::{complain, detach};
 
 /// `minder …`, see [`Orders`].
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
@@ -29,11 +29,19 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     };
     // It was started as /proc/self/exe, and would be listed as `exe`.
     let _ = rustix::thread::set_name(c"fencelock");
-    match Minder::start(orders) {
-        Ok(Some(minder)) => minder.run(),
-        // The wrapper died first, or has been told why not.
+    let minder = Link::from_stdin().and_then(|link| {
+        let started = Minder::start(orders, link.another()?);
+        if let Err(e) = &started {
+            link.send(Frame::Ended(End::NotStarted(e.raw_os_error().unwrap_or(0)), None));
+        }
+        started
+    });
+    match minder {
+        Ok(Some((minder, signals))) => minder.run(signals),
+        // The wrapper died first, or it was too late.
         Ok(None) => {}
-        Err(e) => complain(&format!("cannot mind the job: {e}")),
+        // The wrapper says it, if it has been told.
+        Err(_) => return ExitCode::from(exit::BUG),
     }
     ExitCode::SUCCESS
 }
@@ -60,52 +68,56 @@ struct Minder {
 }
 
 impl Minder {
-    fn start(orders: Orders) -> io::Result<Option<Self>> {
+    /// Starts the job; the signals that came for it before. `None`: nobody wants it any more, or its time is over.
+    fn start(orders: Orders, link: Link) -> io::Result<Option<(Self, Vec<i32>)>> {
         let warn = orders.schedule.on_loss == OnLoss::Warn;
         if !warn {
             set_child_subreaper(Some(getpid()))?;
         }
         let children = super::signals::be_deaf()?;
         let alarm = Alarm::new()?;
-        let tree = Tree::new();
-        let link = Link::from_stdin()?;
-        let Some(stdin) = link.receive_descriptor() else { return Ok(None) };
-        let job = match spawn(&orders, stdin, if warn { 0 } else { getpid().as_raw_pid() }) {
-            Ok(job) => job,
-            Err(e) => {
-                link.send(Frame::Ended(End::NotStarted(e.raw_os_error().unwrap_or(0)), None));
-                return Ok(None);
-            }
-        };
-        link.send(Frame::Started);
-        Ok(Some(Self {
+        let tree = Tree::new()?;
+        let Some(stdin) = link.receive_descriptor()? else { return Ok(None) };
+        let mut minder = Self {
             link,
             alone: false,
             children,
             alarm,
             tree,
             orders,
-            job,
+            job: 0,
             end: None,
             reason: None,
             answer_until: 0,
             leftovers: None,
             killing: None,
-        }))
+        };
+        // As on every waking: until now may have taken long, too.
+        let signals = minder.hear();
+        minder.look_at_the_clock();
+        if minder.reason.is_some() {
+            minder.link.send(Frame::Ended(End::NotStarted(0), minder.reason));
+            return Ok(None);
+        }
+        minder.job = spawn(&minder.orders, stdin, if warn { 0 } else { getpid().as_raw_pid() })?;
+        minder.link.send(Frame::Started);
+        Ok(Some((minder, signals)))
     }
 
-    fn run(mut self) {
+    fn run(mut self, mut signals: Vec<i32>) {
         loop {
             // First of all on every waking, after a stop or a suspended machine too: what does the clock say? The
             // frames before it cost microseconds, and one of them may be the renewal that makes all well.
-            let signals = self.hear();
+            signals.extend(self.hear());
             self.look_at_the_clock();
             if let Some(backoff) = &self.killing {
                 let overdue = backoff.tries() > OVERDUE;
+                // Him it knows without a look at the others, for which a descriptor may be wanting.
+                self.forward(Signal::KILL.as_raw());
                 let refused = self.tree.signal(Signal::KILL);
                 self.name_stuck(refused, overdue);
             }
-            for signal in signals {
+            for signal in signals.drain(..) {
                 self.forward(signal);
             }
             if self.reap() {
@@ -235,14 +247,11 @@ impl Minder {
     /// Says which processes stay, once each: while the wrapper lives they keep the lock renewed (SAFETY R1).
     fn name_stuck(&mut self, refused: Vec<Refused>, overdue: bool) {
         for Refused { pid, error } in self.tree.unnamed(refused, overdue) {
-            if self.alone {
-                // On another thread: a standard error that nobody reads, or a terminal that stops background output, may
-                // hold whoever writes for ever, and this thread has to go on killing.
-                let message = move || complain(&super::stuck(pid, error));
-                let _ = std::thread::Builder::new().stack_size(128 << 10).spawn(message);
-            } else {
+            if !self.alone {
                 // The wrapper prints it: it is in the terminal's group, which may be asked to hold background output.
                 self.link.send(Frame::Stuck(pid, error));
+            } else if detach().is_ok() {
+                complain(&super::stuck(pid, error));
             }
         }
     }

@@ -93,7 +93,7 @@ pub(crate) async fn run(
     signals: &mut UnboundedReceiver<Caught>,
 ) -> io::Result<Outcome> {
     let warn = plan.on_loss == OnLoss::Warn;
-    let tree = Tree::new();
+    let tree = Tree::new()?;
     if !warn {
         set_child_subreaper(Some(getpid()))?;
     }
@@ -105,9 +105,15 @@ pub(crate) async fn run(
     let minder = spawn(plan, theirs, group, deadline, margin)?;
     let in_terminal = group.is_some();
     let mut wrapper = Wrapper { tenure, warn, margin, in_terminal, link, minder, tree, started: false, told: deadline };
-    // A link that cannot carry it is a minder that has died, and the reports say so.
-    let _ = wrapper.link.send_descriptor(io::stdin().as_fd());
-    Ok(wrapper.attend(&mut reports, signals).await)
+    match wrapper.link.send_descriptor(io::stdin().as_fd()) {
+        // A minder that has died, and the reports say so.
+        Err(e) if !matches!(e.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset) => {
+            let _ = kill_process(minder, Signal::KILL);
+            wrapper.bury(false);
+            Err(e)
+        }
+        _ => Ok(wrapper.attend(&mut reports, signals).await),
+    }
 }
 
 struct Wrapper<'a> {
@@ -171,7 +177,13 @@ impl Wrapper<'_> {
             }
         }
         self.bury(ended.is_none());
-        let (end, reason) = ended.unwrap_or((End::Unknown, Some(Reason::MinderGone)));
+        // What made us act in the minder's place, if we did.
+        let why = match loss {
+            _ if self.warn || !alone => Reason::MinderGone,
+            Some(_) => Reason::Lost,
+            None => Reason::Deadline,
+        };
+        let (end, reason) = ended.unwrap_or((End::Unknown, Some(why)));
         Outcome { end, reason, lost: loss }
     }
 

@@ -5,6 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use rustix::process::getpid;
 use signal_hook::consts::signal::{
     SIGALRM, SIGCHLD, SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGWINCH,
 };
@@ -21,6 +22,13 @@ pub(crate) struct Caught {
     pub(crate) from_terminal: bool,
 }
 
+impl Caught {
+    /// What people and service managers send when they want no more of it.
+    pub(crate) fn asks_to_end(self) -> bool {
+        matches!(self.signal, SIGTERM | SIGINT | SIGHUP | SIGQUIT)
+    }
+}
+
 /// The signals that the wrapper passes on. TSTP is not among them: without a handler the wrapper stops as the shell
 /// expects, and so does the job, which has got the same signal from the terminal.
 const FORWARDED: [i32; 8] = [SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH, SIGCONT];
@@ -35,8 +43,10 @@ pub(crate) fn catch() -> io::Result<UnboundedReceiver<Caught>> {
     std::thread::Builder::new().name("signals".into()).stack_size(128 << 10).spawn(move || {
         for origin in &mut signals {
             let from_terminal = matches!(origin.cause, Cause::Kernel);
-            if tx.send(Caught { signal: origin.signal, from_terminal }).is_err() {
-                return;
+            let caught = Caught { signal: origin.signal, from_terminal };
+            // Nobody listens any more: all that is left is a message that nobody reads.
+            if tx.send(caught).is_err() && caught.asks_to_end() {
+                die_of(caught.signal);
             }
         }
     })?;
@@ -64,12 +74,14 @@ fn do_nothing_on(signal: i32) -> io::Result<()> {
 }
 
 /// Ends this process by the signal, so that a shell's loop ends with it; where that is impossible, with 128+n.
-pub(crate) fn die_of(signal: i32) -> std::process::ExitCode {
-    if !Ignored::at_start().has(signal) {
+pub(crate) fn die_of(signal: i32) -> ! {
+    // The first process of a container, say, is not ended by the default action of any.
+    let undying = getpid().as_raw_pid() == 1;
+    if !undying && !Ignored::at_start().has(signal) {
         // Returns only on failure.
         let _ = signal_hook::low_level::emulate_default_handler(signal);
     }
-    std::process::ExitCode::from(crate::exit::by_signal(signal))
+    std::process::exit(i32::from(crate::exit::by_signal(signal)))
 }
 
 /// The signals that this process ignores, as the system tells.

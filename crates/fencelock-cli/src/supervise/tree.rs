@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io;
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -52,20 +53,20 @@ pub(super) struct Tree {
 
 impl Tree {
     /// The tree of this process; what is below it now is not part of the job.
-    pub(super) fn new() -> Self {
+    pub(super) fn new() -> io::Result<Self> {
         let mut tree = Self { me: getpid().as_raw_pid(), spared: BTreeMap::new(), named: BTreeSet::new() };
-        let mut below = children_of(tree.me);
+        let mut below = children_of(tree.me)?;
         while let Some(pid) = below.pop() {
             if let Some(started) = started(pid)
                 && tree.spared.insert(pid, started).is_none()
             {
-                below.extend(children_of(pid));
+                below.extend(children_of(pid)?);
             }
         }
-        tree
+        Ok(tree)
     }
 
-    /// Takes the dead children. `Ok(true)`: nothing of the job is left.
+    /// Takes the dead children. `true`: nothing of the job is left, which nobody knows who cannot look.
     pub(super) fn reap(&mut self, mut dead: impl FnMut(i32, WaitStatus)) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
@@ -74,7 +75,7 @@ impl Tree {
                     self.named.remove(&pid.as_raw_pid());
                     dead(pid.as_raw_pid(), status);
                 }
-                Ok(None) => return !self.spared.is_empty() && self.children().is_empty(),
+                Ok(None) => return !self.spared.is_empty() && self.children().is_ok_and(|left| left.is_empty()),
                 Err(Errno::INTR) => {}
                 // ECHILD. There is no other error for these arguments.
                 Err(_) => return true,
@@ -90,8 +91,10 @@ impl Tree {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(e) => refused.push(Refused { pid, error: e.raw_os_error() }),
         };
-        let children = self.children();
-        let mut below: Vec<i32> = children.iter().flat_map(|&pid| children_of(pid)).collect();
+        // Where it cannot look, for want of a descriptor, those who kill come again.
+        let children = self.children().unwrap_or_default();
+        let further = |pid| children_of(pid).unwrap_or_default();
+        let mut below: Vec<i32> = children.iter().copied().flat_map(further).collect();
         for &raw in &children {
             // A child is ours until we reap it, and only this thread reaps: the number cannot mean anybody else.
             if let Some(pid) = Pid::from_raw(raw) {
@@ -101,7 +104,7 @@ impl Tree {
         let mut seen: BTreeSet<i32> = children.into_iter().collect();
         while let Some(raw) = below.pop() {
             if seen.insert(raw) {
-                below.extend(children_of(raw));
+                below.extend(further(raw));
                 note(raw, self.signal_deep(raw, signal));
             }
         }
@@ -112,7 +115,7 @@ impl Tree {
     pub(super) fn unnamed(&mut self, refused: Vec<Refused>, overdue: bool) -> Vec<Refused> {
         let mut fresh = refused;
         if overdue {
-            fresh.extend(self.children().into_iter().map(|pid| Refused { pid, error: 0 }));
+            fresh.extend(self.children().unwrap_or_default().into_iter().map(|pid| Refused { pid, error: 0 }));
         }
         fresh.retain(|r| self.named.insert(r.pid));
         fresh
@@ -130,10 +133,10 @@ impl Tree {
         }
     }
 
-    fn children(&self) -> Vec<i32> {
-        let mut children = children_of(self.me);
+    fn children(&self) -> io::Result<Vec<i32>> {
+        let mut children = children_of(self.me)?;
         children.retain(|&pid| !self.is_spared(pid));
-        children
+        Ok(children)
     }
 
     fn is_spared(&self, pid: i32) -> bool {
@@ -169,35 +172,40 @@ impl Tree {
 pub(super) const OVERDUE: usize = 100;
 
 /// The children of a process; a list read while it changes may lack some, so callers come again.
-fn children_of(pid: i32) -> Vec<i32> {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
+fn children_of(pid: i32) -> io::Result<Vec<i32>> {
+    let tasks = match fs::read_dir(format!("/proc/{pid}/task")) {
+        Ok(tasks) => tasks,
+        Err(e) if is_gone(&e) => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
     let mut children = Vec::new();
     for task in tasks.flatten() {
         match fs::read_to_string(task.path().join("children")) {
             Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(|n| n.parse::<i32>().ok())),
+            Err(e) if !is_gone(&e) => return Err(e),
             // A thread that has just ended; or a kernel without this file, which none of the process's threads has.
-            Err(_) if !proc_has_children() => return scan_for_children(pid),
+            Err(_) if !fs::exists("/proc/thread-self/children")? => return scan_for_children(pid),
             Err(_) => {}
         }
     }
-    children
+    Ok(children)
 }
 
-fn proc_has_children() -> bool {
-    fs::exists("/proc/thread-self/children").unwrap_or(false)
+/// What was to be read has ended.
+fn is_gone(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::NOENT | Errno::SRCH))
 }
 
-fn scan_for_children(pid: i32) -> Vec<i32> {
-    let Ok(processes) = fs::read_dir("/proc") else { return Vec::new() };
+fn scan_for_children(pid: i32) -> io::Result<Vec<i32>> {
     let mut parents: BTreeMap<i32, i32> = BTreeMap::new();
-    for entry in processes.flatten() {
+    for entry in fs::read_dir("/proc")?.flatten() {
         if let Some(n) = entry.file_name().to_str().and_then(|n| n.parse().ok())
             && let Some(parent) = parent_of(n)
         {
             parents.insert(n, parent);
         }
     }
-    parents.into_iter().filter(|&(_, parent)| parent == pid).map(|(child, _)| child).collect()
+    Ok(parents.into_iter().filter(|&(_, parent)| parent == pid).map(|(child, _)| child).collect())
 }
 
 fn parent_of(pid: i32) -> Option<i32> {
@@ -261,8 +269,8 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("a child");
         let pid = i32::try_from(child.id()).expect("a pid");
         let me = getpid().as_raw_pid();
-        assert!(children_of(me).contains(&pid));
-        assert!(scan_for_children(me).contains(&pid));
+        assert!(children_of(me).is_ok_and(|all| all.contains(&pid)));
+        assert!(scan_for_children(me).is_ok_and(|all| all.contains(&pid)));
         child.kill().expect("killed");
         child.wait().expect("reaped");
     }

@@ -202,7 +202,7 @@ impl Link {
     }
 
     /// Takes the descriptor that the other side hands over as the first thing. `None`: it is gone.
-    pub(super) fn receive_descriptor(&self) -> Option<OwnedFd> {
+    pub(super) fn receive_descriptor(&self) -> io::Result<Option<OwnedFd>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         loop {
             let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -210,13 +210,15 @@ impl Link {
             let got = recvmsg(&self.0, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC);
             match got {
                 Err(Errno::INTR) => {}
-                Err(_) => return None,
-                Ok(_) => {
-                    return control.drain().find_map(|message| match message {
+                Ok(message) if message.bytes > 0 => {
+                    let found = control.drain().find_map(|message| match message {
                         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
                         _ => None,
                     });
+                    // The system drops a descriptor for which the receiver has no number left.
+                    return found.map(Some).ok_or_else(|| Errno::MFILE.into());
                 }
+                _ => return Ok(None),
             }
         }
     }

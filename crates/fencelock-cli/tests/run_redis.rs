@@ -1,0 +1,81 @@
+//! A server that goes while a job runs under it, and one that wants a password.
+//!
+//! Planted to see it red: a lease that ends while nobody answers the release taken for a loss; no ear for signals meanwhile; the
+//! namespace left out of what a job is told.
+
+mod common;
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{Place, Running, code_of, done, end_of, finish, kill, minder_of, pid_of, start, until};
+use fencelock_testkit::{Redis, RedisOptions};
+use rustix::process::Signal;
+
+/// A job that ends with 7 when it may, and its minder.
+fn held(place: &Place, redis: &Redis, ttl: &str) -> (Running, String) {
+    let job = "echo > $D/held; until [ -e $D/go ]; do sleep 0.01; done; exit 7";
+    let mut run = place.run(&["--ttl", ttl], job);
+    let holder = start(run.env("FENCELOCK_URL", redis.url()).stderr(Stdio::piped()));
+    place.line("held");
+    let minder = format!("/proc/{}", minder_of(pid_of(&holder)).as_raw_pid());
+    (holder, minder)
+}
+
+fn said(holder: &mut Running) -> String {
+    let mut said = String::new();
+    holder.stderr.take().expect("its messages").read_to_string(&mut said).expect("text");
+    said
+}
+
+#[test]
+fn a_release_that_nobody_answers_is_no_loss() {
+    let place = Place::new();
+    let redis = Redis::start();
+    let (mut holder, _) = held(&place, &redis, "5s");
+    redis.kill();
+    fs::write(place.path("go"), "").expect("a file");
+    let said = said(&mut holder);
+    assert_eq!(done(holder), 7, "{said}");
+    assert_eq!(said, "fencelock: x could not be released: no answer came until its lease was over\n");
+}
+
+#[test]
+fn a_signal_ends_the_wait_for_a_release() {
+    for signal in [Signal::TERM, Signal::INT] {
+        let (place, redis) = (Place::new(), Redis::start());
+        let (mut holder, minder) = held(&place, &redis, "60s");
+        redis.pause(true);
+        fs::write(place.path("go"), "").expect("a file");
+        until("the end of the minder", || (!Path::new(&minder).exists()).then_some(()));
+        // One that asks for something else is nobody's any more.
+        kill(pid_of(&holder).as_raw_pid(), Signal::USR1);
+        kill(pid_of(&holder).as_raw_pid(), signal);
+        let code = code_of(end_of(&mut holder));
+        redis.pause(false);
+        let said = said(&mut holder);
+        assert_eq!(code, 128 + signal.as_raw(), "{said}");
+        assert!(said.starts_with("fencelock: x could not be released: "), "{said}");
+    }
+}
+
+#[test]
+fn a_lock_of_another_namespace_is_another_one_though_the_url_is_secret() {
+    let place = Place::new();
+    let redis = Redis::with(RedisOptions {
+        arguments: ["--requirepass", "hunter2"].map(str::to_owned).to_vec(),
+        ..RedisOptions::default()
+    });
+    let nested = format!("{} run --reentrant -n", common::binary().display());
+    let tell = "-- bash -c 'echo $FENCELOCK_HOLD'";
+    let script =
+        format!("echo $FENCELOCK_HOLD; {nested} x {tell}; {nested} --namespace b x {tell}; echo $FENCELOCK_ENGINE");
+    let mut run = place.run(&["--pass-url", "--namespace", "a"], &script);
+    let (code, out, err) = finish(run.env("FENCELOCK_URL", format!("redis://:hunter2@127.0.0.1:{}", redis.port())));
+    let lines: Vec<&str> = out.lines().collect();
+    assert_eq!((code, lines.len()), (0, 4), "{out}{err}");
+    assert!(lines[0] == lines[1] && lines[1] != lines[2], "{out}");
+    assert!(lines[3].ends_with("?namespace=a") && !out.contains("hunter2"), "{out}");
+}
