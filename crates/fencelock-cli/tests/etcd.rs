@@ -21,6 +21,18 @@ fn a_job_finds_what_etcdctl_would_tell_it() {
     assert!(keys.lines().all(|key| key.is_empty() || key == "fencelock/%id"), "{keys}");
 }
 
+/// Planted: the key in the environment told on, though it is that of the run between.
+#[test]
+fn a_nested_job_finds_the_key_of_its_own_hold_or_none() {
+    let etcd = Etcd::start();
+    let f = env!("CARGO_BIN_EXE_fencelock");
+    let script = format!("{f} run --reentrant job -- sh -c 'echo $ETCD_LOCK_KEY,$ETCD_LOCK_REV'");
+    let (code, told) = done(&etcd.url(), &["run", "job", "--", "sh", "-c", &script]);
+    assert!(code == Some(0) && told.starts_with("fencelock/job/") && !told.ends_with(",\n"), "{told}");
+    let (code, told) = done(&etcd.url(), &["run", "job", "--", f, "run", "other", "--", "sh", "-c", &script]);
+    assert_eq!((code, told.as_str()), (Some(0), ",\n"));
+}
+
 #[test]
 fn etcdctl_and_operators_meet_a_run() {
     let etcd = Etcd::start();

@@ -249,7 +249,8 @@ mod tests {
         let url = Url::parse("redis://u:hunter2@h:1/").unwrap();
         assert!(!format!("{url} {url:?}").contains("hunter2"));
         let whole = ["://u:hunter2@h", "redis://u:hunter2@h:x/", "redis://u:hunter2%@h/", "re dis://u:hunter2@h"];
-        let unescaped = ["x://u:hunter2/a@h:1/", "x://u:1/hunter2@h", "x://u:hunter2?a@h", "x://u:p@1/hunter2@h?ttl=1s"];
+        let unescaped =
+            ["x://u:hunter2/a@h:1/", "x://u:1/hunter2@h", "x://u:hunter2?a@h", "x://u:p@1/hunter2@h?ttl=1s"];
         for bad in whole.into_iter().chain(unescaped) {
             assert!(!Url::parse(bad).unwrap_err().to_string().contains("hunter2"), "{bad}");
         }
