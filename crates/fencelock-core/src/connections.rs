@@ -98,6 +98,11 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
     fn check_open(&self) -> Result<(), F> {
         if self.closed.load(Relaxed) { Err(NoConnection::Closed.into()) } else { Ok(()) }
     }
+    /// This runtime's connection, if there is one.
+    pub fn known(&self) -> Option<Connection<C>> {
+        let here = Handle::current().id();
+        self.slots().iter().find(|slot| slot.runtime == here).and_then(Slot::open)
+    }
     /// This runtime's connection; `make` makes one where there is none, and nobody waits for it for longer than `limit`.
     ///
     /// # Errors
@@ -109,10 +114,10 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
     where
         A: Future<Output = Result<C, F>> + Send + 'static,
     {
-        let here = Handle::current().id();
-        if let Some(connection) = self.slots().iter().find(|slot| slot.runtime == here).and_then(Slot::open) {
+        if let Some(connection) = self.known() {
             return Ok(connection);
         }
+        let here = Handle::current().id();
         let mut connection = self.slot(here, limit, make)?;
         // Whoever waits has a limit of his own. The channel ends with a runtime that is going.
         let end = timeout(limit, connection.wait_for(Option::is_some)).await;

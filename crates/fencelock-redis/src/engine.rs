@@ -350,7 +350,7 @@ impl Engine for RedisEngine {
                 Ok(_) => return Err(self.link().tell("lock", &Fault::Answer)),
                 // It had no effect there.
                 Err(fault) if fault.redirect().is_some() && turns < TURNS => {
-                    turned = self.link().redirected(&conn, &fault).await.ok();
+                    turned = Box::pin(self.link().redirected(&conn, &fault)).await.ok();
                     turns += 1;
                 }
                 Err(fault) => {

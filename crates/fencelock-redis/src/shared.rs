@@ -417,7 +417,7 @@ impl Shared {
     /// Ends a hold, or with `token: None` a place in the queue, too.
     pub(crate) async fn leave(&self, key: &str, hold: HoldId, token: Option<Token>) -> Result<Reply, Fault> {
         if self.are_shared() {
-            let left = self.give_back(key, hold, token, None).await?;
+            let left = Box::pin(self.give_back(key, hold, token, None)).await?;
             return Ok(match left {
                 Ok(()) => Reply::Done { number: 0, now: 0, ago: Duration::ZERO },
                 Err(holder) => Reply::Unknown { holder: holder.map(Box::new) },

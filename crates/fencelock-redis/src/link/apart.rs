@@ -48,7 +48,7 @@ impl Apart {
     /// *Invariant (SAFETY K3):* as far as is known when a connection is made no other node has one to the same store, so it counts once. Each
     /// new connection asks its store what it calls itself, and all that are open: a store may have lost its name without their knowing. One
     /// that is silent is given up, and the new one refused, this time. What was sent over one that broke is never answered.
-    pub(super) async fn check(&self, link: &Link, wire: &Wire) -> Result<(), Fault> {
+    pub(super) async fn check(&self, link: &Link, wire: &Arc<Wire>) -> Result<(), Fault> {
         let conn = Conn::alone(wire.clone());
         let store = self.name(link, &conn, conn.server.patience()).await.map_err(|fault| match fault {
             // Nothing was sent that matters.

@@ -69,6 +69,12 @@ impl Cluster {
     pub(super) fn close(&self) {
         self.asked.close();
     }
+    /// Who has this slot, if that is known.
+    pub(super) fn known(&self, link: &Link, slot: u16) -> Option<Arc<Server>> {
+        self.asked.known()?;
+        let owner = self.map().owner(slot)?;
+        link.server_at(&owner).ok()
+    }
     /// Who has this slot.
     pub(super) async fn owner(&self, link: &Link, slot: u16) -> Result<Arc<Server>, Fault> {
         self.ask(link).await?;

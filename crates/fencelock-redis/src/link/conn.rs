@@ -5,7 +5,6 @@ use redis::{Cmd, Pipeline, Value, aio::MultiplexedConnection};
 use std::{ops::Deref, sync::Arc};
 
 /// A connection, and where it leads.
-#[derive(Clone)]
 pub(crate) struct Wire {
     pub(super) inner: MultiplexedConnection,
     pub(crate) server: Arc<Server>,
@@ -16,9 +15,9 @@ pub(crate) struct Wire {
 }
 #[derive(Clone)]
 pub(crate) struct Conn {
-    pub(super) wire: Wire,
+    pub(super) wire: Arc<Wire>,
     /// One that others use, too.
-    pub(super) shared: Option<Connection<Wire>>,
+    pub(super) shared: Option<Connection<Arc<Wire>>>,
     /// The key is on its way to this server: each command says that it knows.
     pub(super) asking: bool,
 }
@@ -28,13 +27,13 @@ impl Deref for Conn {
         &self.wire
     }
 }
-impl From<Connection<Wire>> for Conn {
-    fn from(shared: Connection<Wire>) -> Self {
-        Self { shared: Some(shared.clone()), ..Self::alone(shared.deref().clone()) }
+impl From<Connection<Arc<Wire>>> for Conn {
+    fn from(shared: Connection<Arc<Wire>>) -> Self {
+        Self { wire: shared.deref().clone(), shared: Some(shared), asking: false }
     }
 }
 impl Conn {
-    pub(super) fn alone(wire: Wire) -> Self {
+    pub(super) fn alone(wire: Arc<Wire>) -> Self {
         Self { wire, shared: None, asking: false }
     }
     /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
@@ -49,7 +48,7 @@ impl Conn {
         }
         let mut all = Pipeline::with_capacity(1);
         all.add_command(cmd.clone());
-        match self.send_all(&all).await?.pop() {
+        match Box::pin(self.send_all(&all)).await?.pop() {
             Some(Value::ServerError(e)) => Err(e.into()),
             answer => Ok(answer.unwrap_or(Value::Nil)),
         }

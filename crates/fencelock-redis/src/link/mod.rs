@@ -34,7 +34,7 @@ use std::sync::atomic::AtomicU64;
 use std::{
     collections::HashMap,
     future::pending,
-    pin::pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, Ordering::Relaxed},
@@ -85,7 +85,7 @@ pub(crate) struct Link {
 /// Where commands go.
 pub(crate) enum Way {
     /// To one server: the connections that lead to the one that it is now.
-    One(Find, Arc<Connections<Wire, Fault>>),
+    One(Find, Arc<Connections<Arc<Wire>, Fault>>),
     /// To whoever has the key's slot.
     Cluster(Cluster),
 }
@@ -158,7 +158,7 @@ impl Link {
         self.replicas.iter().for_each(Replicas::forget);
     }
     /// All connections, whatever server they lead to.
-    fn each(&self, work: impl Fn(&Connections<Wire, Fault>)) {
+    fn each(&self, work: impl Fn(&Connections<Arc<Wire>, Fault>)) {
         match &self.way {
             Way::One(_, all) => work(all),
             Way::Cluster(_) => self.servers().values().for_each(|server| work(&server.connections)),
@@ -174,8 +174,24 @@ impl Link {
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.way, Way::Cluster(_))
     }
+    /// The same, if it is there.
+    fn known(&self, key: &str) -> Option<Conn> {
+        let known = match &self.way {
+            Way::One(_, all) => all.known(),
+            Way::Cluster(cluster) => cluster.known(self, slot(key))?.connections.known(),
+        };
+        known.map(Conn::from)
+    }
     /// This runtime's connection to the server that has this key.
+    ///
+    /// What is seldom done on the way to a command and its answer is boxed, here and below: each call carries the room for all else.
     pub(crate) async fn at(&self, key: &str) -> Result<Conn, Fault> {
+        match self.known(key) {
+            Some(conn) => Ok(conn),
+            None => Box::pin(self.reach(key)).await,
+        }
+    }
+    async fn reach(&self, key: &str) -> Result<Conn, Fault> {
         let cluster = match &self.way {
             Way::One(_, all) => {
                 let me = self.me.clone();
@@ -193,7 +209,12 @@ impl Link {
     }
     /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
     pub(crate) async fn soon(&self, key: &str, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
-        soon(CONNECT_TIMEOUT, || self.at(key), Fault::may_pass, Fault::Unreached, stopped).await
+        match self.known(key) {
+            Some(conn) => Ok(conn),
+            None => {
+                Box::pin(soon(CONNECT_TIMEOUT, || self.reach(key), Fault::may_pass, Fault::Unreached, stopped)).await
+            }
+        }
     }
     /// What may be asked again with one effect, when the connection breaks meanwhile or leads to another server now.
     pub(crate) async fn again<T, A>(&self, key: &str, ask: impl Fn(Conn) -> A) -> Result<T, Fault>
@@ -202,7 +223,7 @@ impl Link {
     {
         match self.turned(self.soon(key, pending()).await?, &ask).await {
             Err(fault @ Fault::Redis(_)) if fault.ends_connection() => {
-                self.turned(self.soon(key, pending()).await?, &ask).await
+                Box::pin(self.turned(self.soon(key, pending()).await?, &ask)).await
             }
             answer => answer,
         }
@@ -216,7 +237,7 @@ impl Link {
         loop {
             match ask(conn.clone()).await {
                 Err(fault) if fault.redirect().is_some() && turns < TURNS => {
-                    conn = self.redirected(&conn, &fault).await?;
+                    conn = Box::pin(self.redirected(&conn, &fault)).await?;
                     turns += 1;
                 }
                 answer => return answer,
@@ -277,7 +298,7 @@ impl Link {
         Ok(all)
     }
     /// Of those that one server after the other is: the one that it is now.
-    async fn connect(&self) -> Result<Wire, Fault> {
+    async fn connect(&self) -> Result<Arc<Wire>, Fault> {
         let sentinels = match &self.way {
             Way::One(Find::Alone(address), _) => {
                 let Some(apart) = &self.apart else {
@@ -317,7 +338,11 @@ impl Link {
         let here = Handle::current().id();
         self.attending().clone().filter(|(runtime, _)| *runtime == here).map(|(_, pushes)| pushes)
     }
-    async fn open(&self, server: Arc<Server>, attending: Option<UnboundedSender<PushInfo>>) -> Result<Wire, Fault> {
+    async fn open(
+        &self,
+        server: Arc<Server>,
+        attending: Option<UnboundedSender<PushInfo>>,
+    ) -> Result<Arc<Wire>, Fault> {
         let attends = attending.is_some();
         let pushes = attending.filter(|_| self.resp3);
         // Limits are ours: the driver's default is half a second.
@@ -348,7 +373,7 @@ impl Link {
                 wire.send(&redis::cmd("PING")).await.map_err(Fault::Connect)?;
             }
         }
-        Ok(wire)
+        Ok(Arc::new(wire))
     }
     /// How a connection is told of changes, after `CLIENT`.
     pub(crate) fn tracking(&self) -> Vec<Vec<&'static str>> {
@@ -391,11 +416,12 @@ impl Link {
         }
     }
 
+    /// `send` is pinned by the caller: what is passed on by value is there twice, each time.
     async fn limited<T>(
         &self,
         conn: &Conn,
         limit: Duration,
-        send: impl Future<Output = redis::RedisResult<T>>,
+        send: Pin<&mut impl Future<Output = redis::RedisResult<T>>>,
     ) -> Result<T, Fault> {
         #[cfg(feature = "bench")]
         self.sent.fetch_add(1, Relaxed);
@@ -426,20 +452,20 @@ impl Link {
         self.command_within(conn, conn.server.patience(), cmd).await
     }
     pub(crate) async fn command_within(&self, conn: &Conn, limit: Duration, cmd: &Cmd) -> Result<Value, Fault> {
-        self.limited(conn, limit, conn.send(cmd)).await
+        self.limited(conn, limit, pin!(conn.send(cmd))).await
     }
     /// Several at once; each has its own answer, also when another one failed.
     pub(crate) async fn commands(&self, conn: &Conn, all: &Pipeline) -> Result<Vec<Value>, Fault> {
         #[cfg(feature = "bench")]
         self.sent.fetch_add(all.len() as u64 - 1, Relaxed);
-        self.limited(conn, conn.server.patience(), conn.send_all(all)).await
+        self.limited(conn, conn.server.patience(), pin!(conn.send_all(all))).await
     }
     /// Several at once that stand or fall together.
     pub(crate) async fn all(&self, conn: &Conn, limit: Duration, all: &Pipeline) -> Result<Vec<Value>, Fault> {
         #[cfg(feature = "bench")]
         self.sent.fetch_add(all.len() as u64 - 1, Relaxed);
         let answers = async { conn.send_all(all).await?.into_iter().map(Value::extract_error).collect() };
-        self.limited(conn, limit, answers).await
+        self.limited(conn, limit, pin!(answers)).await
     }
     /// Begins to hear a channel that lies with a key, on this connection, or ends it.
     pub(crate) async fn hear(&self, conn: &Conn, verb: &str, channel: &str) -> Result<(), Fault> {
@@ -467,8 +493,10 @@ impl Link {
             });
             cmd
         };
-        match self.limited(conn, limit, conn.send(&cmd("EVALSHA", &script.sha))).await {
-            Err(fault) if fault.is_no_script() => self.limited(conn, limit, conn.send(&cmd("EVAL", script.text))).await,
+        match self.command_within(conn, limit, &cmd("EVALSHA", &script.sha)).await {
+            Err(fault) if fault.is_no_script() => {
+                Box::pin(self.command_within(conn, limit, &cmd("EVAL", script.text))).await
+            }
             answer => answer,
         }
     }

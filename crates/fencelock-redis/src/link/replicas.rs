@@ -7,6 +7,7 @@ use super::{Conn, Link, PRIMARY_TIMEOUT, Wire, server::Server};
 use crate::{error::Fault, wire::reply::number};
 use fencelock_core::within;
 use std::{
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -24,25 +25,25 @@ const PART: u32 = 4;
 pub(crate) struct Replicas {
     pub(crate) wanted: u32,
     turns: Semaphore,
-    idle: Mutex<Vec<(Id, Wire)>>,
+    idle: Mutex<Vec<(Id, Arc<Wire>)>>,
 }
 impl Replicas {
     pub(super) fn new(wanted: u32) -> Self {
         Self { wanted, turns: Semaphore::new(AT_ONCE), idle: Mutex::default() }
     }
-    fn idle(&self) -> MutexGuard<'_, Vec<(Id, Wire)>> {
+    fn idle(&self) -> MutexGuard<'_, Vec<(Id, Arc<Wire>)>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
     pub(super) fn forget(&self) {
         self.idle().clear();
     }
     /// One that nobody uses, of this runtime to this server.
-    fn known(&self, server: &Arc<Server>) -> Option<Wire> {
+    fn known(&self, server: &Arc<Server>) -> Option<Arc<Wire>> {
         let (mut idle, here) = (self.idle(), Handle::current().id());
-        let same = |(runtime, wire): &(Id, Wire)| *runtime == here && Arc::ptr_eq(&wire.server, server);
+        let same = |(runtime, wire): &(Id, Arc<Wire>)| *runtime == here && Arc::ptr_eq(&wire.server, server);
         idle.iter().position(same).map(|at| idle.swap_remove(at).1)
     }
-    fn keep(&self, wire: Wire) {
+    fn keep(&self, wire: Arc<Wire>) {
         let mut idle = self.idle();
         if idle.len() >= AT_ONCE {
             // Those of runtimes that are gone are among them.
@@ -75,11 +76,16 @@ impl Link {
         self.turned(self.at(key).await?, ask).await
     }
     /// On a connection of its own to the same server. One that was idle may have broken meanwhile, and then so have the others.
-    async fn written<T, A>(&self, replicas: &Replicas, conn: &Conn, ask: impl Fn(Conn) -> A) -> Result<(Wire, T), Fault>
+    async fn written<T, A>(
+        &self,
+        replicas: &Replicas,
+        conn: &Conn,
+        ask: impl Fn(Conn) -> A,
+    ) -> Result<(Arc<Wire>, T), Fault>
     where
         A: Future<Output = Result<T, Fault>>,
     {
-        let asked = async |wire: Wire| {
+        let asked = async |wire: Arc<Wire>| {
             let answer = ask(Conn { asking: conn.asking, ..Conn::alone(wire.clone()) }).await;
             answer.map(|answer| (wire, answer))
         };
@@ -92,11 +98,11 @@ impl Link {
         let new = within(PRIMARY_TIMEOUT, self.open(conn.server.clone(), None)).await;
         asked(new.unwrap_or(Err(Fault::Unreached))?).await
     }
-    async fn counted(&self, replicas: &Replicas, wire: Wire, ttl: Duration) -> Result<(), Fault> {
+    async fn counted(&self, replicas: &Replicas, wire: Arc<Wire>, ttl: Duration) -> Result<(), Fault> {
         let (conn, wait) = (Conn::alone(wire.clone()), MOST.min(ttl / PART));
         let mut cmd = redis::cmd("WAIT");
         cmd.arg(replicas.wanted).arg(wait.as_millis().to_string());
-        let had = self.limited(&conn, wait + conn.server.patience(), conn.send(&cmd)).await?;
+        let had = self.limited(&conn, wait + conn.server.patience(), pin!(conn.send(&cmd))).await?;
         replicas.keep(wire);
         match number(&had) {
             Some(had) if had >= i64::from(replicas.wanted) => Ok(()),

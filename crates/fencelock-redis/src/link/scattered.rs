@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 #[cfg(feature = "bench")]
 use std::sync::atomic::Ordering::Relaxed;
-use std::{sync::Arc, time::Duration};
+use std::{pin::pin, sync::Arc, time::Duration};
 
 /// The server tells when the key of the next command changes: of all others it does not, so it need not remember them.
 pub(crate) fn next_is_watched() -> Cmd {
@@ -64,7 +64,7 @@ impl Link {
             }
             #[cfg(feature = "bench")]
             self.sent.fetch_add(all.len() as u64 - 1, Relaxed);
-            let answers = self.limited(conn, conn.server.patience().min(limit), conn.send_all(&all)).await?;
+            let answers = self.limited(conn, conn.server.patience().min(limit), pin!(conn.send_all(&all))).await?;
             Ok::<_, Fault>(if watches { answers.into_iter().skip(1).step_by(2).collect() } else { answers })
         });
         let asked = join_all(asked).await;
@@ -105,11 +105,11 @@ impl Link {
         let ask = |conn: Conn| async move {
             let limit = conn.server.patience().min(limit);
             if !watches || !conn.tracks || conn.asking {
-                return self.limited(&conn, limit, conn.send(cmd)).await;
+                return self.limited(&conn, limit, pin!(conn.send(cmd))).await;
             }
             let mut both = Pipeline::with_capacity(2);
             both.add_command(next_is_watched()).add_command(cmd.clone());
-            let answer = self.limited(&conn, limit, conn.send_all(&both)).await?.pop().ok_or(Fault::Answer)?;
+            let answer = self.limited(&conn, limit, pin!(conn.send_all(&both))).await?.pop().ok_or(Fault::Answer)?;
             answer.extract_error().map_err(Fault::from)
         };
         self.turned(conn, ask).await

@@ -83,7 +83,7 @@ pub(crate) struct Server {
     pub(crate) client: Client,
     pub(crate) time: ServerTime,
     /// Those that lead to it, in a cluster.
-    pub(super) connections: Arc<Connections<Wire, Fault>>,
+    pub(super) connections: Arc<Connections<Arc<Wire>, Fault>>,
     slowest: AtomicU64,
 }
 impl Server {
