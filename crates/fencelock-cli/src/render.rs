@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
@@ -59,11 +60,22 @@ pub(crate) fn detach() -> io::Result<()> {
     Ok(())
 }
 
-/// Waits until every message is written: the last thing of all.
+/// Somebody waits for the end of this process.
+static HURRY: AtomicBool = AtomicBool::new(false);
+
+pub(crate) fn hurry() {
+    HURRY.store(true, Relaxed);
+}
+
+/// Waits until every message is written, or not for long: the last thing of all.
 pub(crate) fn flush() {
     let (tx, written) = channel();
     if WRITER.get().is_some_and(|writer| writer.send(Message::End(tx)).is_ok()) {
-        let _ = written.recv();
+        if HURRY.load(Relaxed) {
+            let _ = written.recv_timeout(Duration::from_millis(250));
+        } else {
+            let _ = written.recv();
+        }
     }
 }
 

@@ -404,9 +404,10 @@ fn a_standard_error_that_nobody_reads_holds_up_nobody_who_kills() {
             kill(minder, Signal::KILL);
             until("a free lock", || (finish(&mut nobody(&place, "status -q x")).0 == 1).then_some(()));
             assert!(!lives(job), "released before all were gone");
-            // It has only its message left, and whoever sends a signal need not wait for that.
+            // It has only its message left, and whoever sends a signal need not wait for that; it may not have come so far yet.
             kill(wrapper.as_raw_pid(), Signal::TERM);
-            assert_eq!(code_of(end_of(&mut holder)), 143);
+            let code = code_of(end_of(&mut holder));
+            assert!([143, 76].contains(&code), "{code}");
         } else {
             kill(wrapper.as_raw_pid(), Signal::KILL);
             end_of(&mut holder);
@@ -429,6 +430,8 @@ fn a_standard_error_that_nobody_reads_holds_up_no_signal() {
     let job = common::minder_of(pid_of(&holder)).as_raw_pid();
     assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &place.token()])).0, 0);
     until("a free lock", || (finish(place.fencelock().args(["status", "-q", "x"])).0 == 1).then_some(()));
+    // So long it takes at most until it is told of its loss; that it was nobody can see.
+    std::thread::sleep(std::time::Duration::from_secs(2));
     kill(pid_of(&holder).as_raw_pid(), Signal::TERM);
     until("the end of the job", || (!lives(job)).then_some(()));
     // Nothing that was said is lost.

@@ -8,6 +8,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::Command;
 
 use common::{Place, binary, end_of, start};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv,
     send, sendmsg, socketpair,
@@ -24,9 +25,13 @@ fn answers(place: &Place, told: &[Frame]) -> Vec<Frame> {
     for frame in told {
         send(&ours, frame, SendFlags::empty()).expect("a frame");
     }
-    let mut minder = Command::new(binary());
-    minder.args(["minder", "-", "term", "1000000", "1000000", "5", "-", "--", "touch"]).arg(place.path("ran"));
-    let mut minder = start(minder.stdin(theirs));
+    // What it says must come, and its end is heard of when nobody else has its side of the link.
+    set_socket_timeout(&ours, Timeout::Recv, Some(common::STUCK)).expect("a limit");
+    let mut minder = {
+        let mut minder = Command::new(binary());
+        minder.args(["minder", "-", "term", "1000000", "1000000", "5", "-", "--", "touch"]).arg(place.path("ran"));
+        start(minder.stdin(theirs))
+    };
     let mut frames = Vec::new();
     loop {
         let mut frame = [0; 10];

@@ -144,8 +144,9 @@ fn the_first_process_of_all_ends_as_a_shell_tells_it() {
     }
     let mut command = place.fencelock();
     let script = format!("exec {} run x -- bash -c 'kill -INT $$'", common::binary().display());
-    let mut first = Command::new("unshare");
-    first.args(inside).args(["bash", "-c", &script]);
+    // Whoever is started in the background has INT ignored.
+    let mut first = Command::new("env");
+    first.args(["--default-signal=INT", "unshare"]).args(inside).args(["bash", "-c", &script]);
     first.envs(command.get_envs().filter_map(|(key, value)| Some((key, value?)))).current_dir(place.path(""));
     assert_eq!(common::finish(first.stdin(Stdio::null())).0, 130);
     assert_eq!(common::finish(command.args(["run", "-n", "x", "--", "true"])).0, 0);

@@ -266,12 +266,19 @@ fn busy_after_a_stop_is_not_believed() {
 fn a_ticket_whose_caller_has_gone_is_given_back() {
     let server = server();
     let a = client(lease(&server));
+    let mut gone = 0;
     for _ in 0..100 {
         // A caller without a runtime: the keeper works for him.
         let mut ticket = Box::pin(block_on(a.mutex("x").lock()).unwrap().into_ticket());
-        assert!(block_on(once(&mut ticket)).is_none(), "it is on its way");
+        if let Some(ticket) = block_on(once(&mut ticket)) {
+            // He was slower than the keeper.
+            block_on(block_on(a.adopt(&ticket.unwrap())).unwrap().release()).unwrap();
+            continue;
+        }
+        gone += 1;
         std::thread::sleep(Duration::from_micros(fastrand::u64(0..4_000)));
         drop(ticket);
         eventually("it is released", 10 * SEC, || server.census() == (0, 0));
     }
+    assert!(gone > 0, "it is on its way");
 }

@@ -95,8 +95,11 @@ impl Outer {
         // Read before the question is sent: what is left then counts from a later moment.
         let asked = BootClock.now();
         let status = client.inspect(name).await?;
-        let found = status.holders.iter().find_map(|holder| Some((self.holds(holder)?, holder)));
-        let Some((above, holder)) = found else {
+        // The nearest that ends what is below it.
+        let holder = |above: &Above| status.holders.iter().find(|holder| holder.hold == above.hold);
+        let mut found: Vec<_> = self.runs.iter().rev().filter_map(|above| Some((above, holder(above)?))).collect();
+        found.sort_by_key(|(above, _)| above.warns);
+        let Some((above, holder)) = found.first().copied() else {
             return if direct { Err(gone()) } else { Ok(None) };
         };
         // A reader below a writer has been told no token.

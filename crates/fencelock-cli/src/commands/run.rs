@@ -33,18 +33,27 @@ pub(crate) fn main(common: &Common, args: Run) -> Result<Finish, Failure> {
             Err(caught) => return Ok(ended_by(caught)),
         };
         let outer = Outer::from_environment();
-        let mut run = Running { common, args, url: &url, client: &client, outer, cut_short: None };
+        let mut run = Running { common, args, url: &url, client: &client, outer, cut_short: None, own_code: false };
         let finish = run.go(&mut signals).await;
         // What was dropped instead of released, a place in the queue too, is given back before the process ends.
-        match (client.shutdown(FAREWELL).await, run.cut_short) {
+        let farewell = client.shutdown(FAREWELL).await;
+        // From here on a signal ends this process, whatever is left to be said. Of one that came before, too, nobody waits for that.
+        signals.close();
+        let mut late = std::iter::from_fn(|| signals.try_recv().ok());
+        if run.cut_short.is_some() || late.any(Caught::asks_to_end) {
+            render::hurry();
+        }
+        match (farewell, run.cut_short) {
             (Err(e), Some(caught)) => {
                 run.unconfirmed(&plain(&e.to_string()));
-                return Ok(ended_by(caught));
+                if run.own_code { Ok(ended_by(caught)) } else { finish }
             }
-            (Err(e), None) if common.verbose => complain(&plain(&e.to_string())),
-            _ => {}
+            (Err(e), None) if common.verbose => {
+                complain(&plain(&e.to_string()));
+                finish
+            }
+            _ => finish,
         }
-        finish
     })
 }
 
@@ -56,6 +65,8 @@ struct Running<'a> {
     outer: Outer,
     /// The signal that ended the wait for an answer to the release.
     cut_short: Option<Caught>,
+    /// The job has ended by itself.
+    own_code: bool,
 }
 
 /// What the job is told about its hold.
@@ -114,6 +125,7 @@ impl Running<'_> {
         match outcome {
             Ok(outcome) => {
                 let loss = self.give_back(own, outcome.lost, signals).await;
+                self.own_code = outcome.reason.is_none();
                 self.settle(loss, &outcome)
             }
             Err(failure) => {

@@ -95,7 +95,7 @@ impl Minder {
         // As on every waking: until now may have taken long, too.
         let signals = minder.hear();
         minder.look_at_the_clock();
-        if minder.reason.is_some() {
+        if minder.reason.is_some() || minder.alone {
             minder.link.send(Frame::Ended(End::NotStarted(0), minder.reason));
             return Ok(None);
         }

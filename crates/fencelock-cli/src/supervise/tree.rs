@@ -60,7 +60,12 @@ impl Tree {
             if let Some(started) = started(pid)
                 && tree.spared.insert(pid, started).is_none()
             {
-                below.extend(children_of(pid)?);
+                match children_of(pid) {
+                    Ok(further) => below.extend(further),
+                    // Another user's, whose own are not to be seen.
+                    Err(e) if is_hidden(&e) => {}
+                    Err(e) => return Err(e),
+                }
             }
         }
         Ok(tree)
@@ -179,7 +184,12 @@ fn children_of(pid: i32) -> io::Result<Vec<i32>> {
         Err(e) => return Err(e),
     };
     let mut children = Vec::new();
-    for task in tasks.flatten() {
+    for task in tasks {
+        let task = match task {
+            Ok(task) => task,
+            Err(e) if is_gone(&e) => break,
+            Err(e) => return Err(e),
+        };
         match fs::read_to_string(task.path().join("children")) {
             Ok(list) => children.extend(list.split_ascii_whitespace().filter_map(|n| n.parse::<i32>().ok())),
             Err(e) if !is_gone(&e) => return Err(e),
@@ -196,13 +206,18 @@ fn is_gone(e: &io::Error) -> bool {
     matches!(Errno::from_io_error(e), Some(Errno::NOENT | Errno::SRCH))
 }
 
+fn is_hidden(e: &io::Error) -> bool {
+    matches!(Errno::from_io_error(e), Some(Errno::PERM | Errno::ACCESS))
+}
+
 fn scan_for_children(pid: i32) -> io::Result<Vec<i32>> {
     let mut parents: BTreeMap<i32, i32> = BTreeMap::new();
-    for entry in fs::read_dir("/proc")?.flatten() {
-        if let Some(n) = entry.file_name().to_str().and_then(|n| n.parse().ok())
-            && let Some(parent) = parent_of(n)
-        {
-            parents.insert(n, parent);
+    for entry in fs::read_dir("/proc")? {
+        let Some(n) = entry?.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+        match fs::read(format!("/proc/{n}/stat")) {
+            Ok(stat) => drop(field(&stat, PARENT).map(|parent| parents.insert(n, parent))),
+            Err(e) if is_gone(&e) || is_hidden(&e) => {}
+            Err(e) => return Err(e),
         }
     }
     Ok(parents.into_iter().filter(|&(_, parent)| parent == pid).map(|(child, _)| child).collect())

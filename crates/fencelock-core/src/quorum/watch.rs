@@ -11,6 +11,8 @@ use tokio::time::sleep;
 
 /// How often what has ended by itself is forgotten.
 const PRUNE: Duration = Duration::from_secs(5);
+/// So often it is looked whether what is left still counts: a nap is longer where the host sleeps meanwhile.
+const LOOK: Duration = Duration::from_millis(100);
 /// Nothing falls.
 const IDLE: Duration = Duration::from_secs(3600);
 /// A background that has run for so long was well.
@@ -76,7 +78,7 @@ async fn fall(shared: &Arc<Shared>, reports: &Reports) {
         thin.append(&mut shared.thin());
         thin.retain(|entry: &Arc<Entry>| entry.falls(need).is_some() && !tell(shared, entry, reports));
         let next = thin.iter().filter_map(|entry| entry.falls(need)).min();
-        let nap = next.map_or(IDLE, |at| shared.now().until(at).max(Duration::from_millis(1)));
+        let nap = next.map_or(IDLE, |at| shared.now().until(at).clamp(Duration::from_millis(1), LOOK));
         tokio::select! {
             biased;
             () = shared.thinned.notified() => {}
