@@ -5,7 +5,8 @@
 //! `adopt_late` that drops its call (late answers); the highest token told at once (late answers, masks); `news` that takes the
 //! largest (validity); `mend` always false (re-creation), and re-creation for everybody (opt-in); `rests` left out (a release);
 //! `gone` that counts while it is given back (a release beside renewals); a loss that is none once it is known (a renewal beside a loss);
-//! a part that counts for ever (a silent node); `fall` that never looks (what is left).
+//! a part that counts for ever (a silent node); `fall` that never looks (what is left); answers that count though their part has gone, and
+//! `may_fall` left out of a renewal (a renewal on its way).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
@@ -254,6 +255,29 @@ async fn what_is_left_is_a_majority_while_its_leases_last() {
         let _taken = others[0].mutex("x").lock().await.unwrap();
         guard.check().unwrap();
         let _next = within("the silent one's", TTL, next).await.unwrap().unwrap();
+        assert!(guard.check().is_err(), "{n}: two have it");
+    }
+}
+/// The same, while a renewal is on its way: what it was answered by the node where the hold was taken away then counts no more.
+#[tokio::test(start_paused = true)]
+async fn what_is_taken_away_during_a_renewal_does_not_count() {
+    for n in 0..10 {
+        let nodes = Nodes::new(3);
+        let (hand, others) = (nodes.hand(), [1, 2].map(|node| nodes.alone(node)));
+        let guard = hand.lock().await;
+        // All of them were asked at the same moment; now one is silent, and one is slow.
+        within("a renewal", TTL, guard.renewed()).await;
+        tokio::time::sleep(100 * MS).await;
+        hand.ways[2].cut(true);
+        let next = tokio::spawn(others[1].mutex("x").lock());
+        hand.ways[0].next(Operation::Renew, 1, Trouble::DelayReply(200 * MS));
+        let asked = hand.ways[1].calls(Operation::Renew);
+        soon("the next one", TTL, || hand.ways[1].calls(Operation::Renew) > asked).await;
+        tokio::time::sleep(n * 15 * MS).await;
+        others[0].force_release("x", others[0].inspect("x").await.unwrap().holders[0].token).await.unwrap();
+        let _taken = others[0].mutex("x").lock().await.unwrap();
+        guard.check().unwrap();
+        let _next = within("the silent one's", 2 * TTL, next).await.unwrap().unwrap();
         assert!(guard.check().is_err(), "{n}: two have it");
     }
 }

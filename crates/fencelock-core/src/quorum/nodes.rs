@@ -46,7 +46,7 @@ pub(super) struct Shared {
     pub(super) recreates: bool,
     /// By how much their clocks may run faster than ours.
     pub(super) drift: f64,
-    /// Holds that stand on fewer nodes than before.
+    /// Holds that stand on fewer nodes than before: here, for a background that is begun anew goes on with them.
     thin: Mutex<Vec<Arc<Entry>>>,
     pub(super) thinned: Notify,
     contended: Mutex<HashMap<Name, Moment>>,
@@ -102,16 +102,30 @@ impl Shared {
     pub(super) fn label(&self, node: usize) -> &str {
         &self.nodes[node].engine.info().endpoint
     }
-    /// Those that have become thin since somebody asked.
-    pub(super) fn thin(&self) -> Vec<Arc<Entry>> {
-        std::mem::take(&mut self.thin.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Whose majority has ended by now, and when the next one does.
+    pub(super) fn fallen(&self) -> (Vec<Arc<Entry>>, Option<Moment>) {
+        let (need, now) = (self.need(), self.now());
+        let mut thin = self.thin.lock().unwrap_or_else(PoisonError::into_inner);
+        thin.retain(|entry| entry.falls(need).is_some());
+        let fallen = thin.iter().filter(|entry| entry.falls(need).is_some_and(|at| at <= now)).cloned().collect();
+        (fallen, thin.iter().filter_map(|entry| entry.falls(need)).min())
+    }
+    /// Core may count on it for longer than it stands: its end is told.
+    pub(super) fn may_fall(&self, entry: &Arc<Entry>) {
+        if entry.falls(self.need()).is_some() {
+            let mut thin = self.thin.lock().unwrap_or_else(PoisonError::into_inner);
+            if !thin.iter().any(|known| Arc::ptr_eq(known, entry)) {
+                thin.push(entry.clone());
+            }
+            drop(thin);
+            self.thinned.notify_one();
+        }
     }
     /// A node does not have this part any more. True: it did until now.
     pub(super) fn gone(&self, entry: &Arc<Entry>, node: usize, hold: HoldId, reason: LossReason) -> bool {
         let had = entry.gone(node, hold, reason);
-        if had && entry.falls(self.need()).is_some() {
-            self.thin.lock().unwrap_or_else(PoisonError::into_inner).push(entry.clone());
-            self.thinned.notify_one();
+        if had {
+            self.may_fall(entry);
         }
         had
     }

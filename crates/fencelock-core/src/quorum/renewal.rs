@@ -23,8 +23,8 @@ struct Ask {
 /// What is known of one hold.
 struct Known {
     entry: Option<Arc<Entry>>,
-    /// When those renewals were sent that have been answered well.
-    fresh: Vec<Moment>,
+    /// Who has answered well, and when that was sent.
+    fresh: Vec<(usize, Moment)>,
     /// Nodes that have not answered.
     open: usize,
 }
@@ -55,9 +55,11 @@ pub(super) async fn renew(shared: &Arc<Shared>, grants: &[Grant]) -> Result<Vec<
     while !gather.is_empty() && known.iter().any(|known| known.verdict(shared, true).is_none()) {
         tokio::select! {
             biased;
-            answers = gather.some(|| false) => for (at, sent_at) in answers.into_iter().flat_map(|(_, told)| told) {
-                known[at].open -= 1;
-                known[at].fresh.extend(sent_at);
+            answers = gather.some(|| false) => for (node, told) in answers {
+                for (at, sent_at) in told {
+                    known[at].open -= 1;
+                    known[at].fresh.extend(sent_at.map(|sent_at| (node, sent_at)));
+                }
             },
             () = &mut late => break,
         }
@@ -76,7 +78,7 @@ pub(super) async fn renew(shared: &Arc<Shared>, grants: &[Grant]) -> Result<Vec<
         if let Some(entry) = &known.entry {
             match told {
                 Renewed::Lost(_) => lost(shared, entry),
-                Renewed::Extended { .. } if shared.recreates && known.fresh.len() >= shared.need() => {
+                Renewed::Extended { .. } if shared.recreates && known.fresh(entry).count() >= shared.need() => {
                     recreate(shared, entry, grant.token);
                 }
                 _ => {}
@@ -127,13 +129,17 @@ async fn one(shared: &Shared, node: usize, asks: Vec<Ask>) -> Vec<(usize, Option
     told
 }
 impl Known {
+    /// What was taken away since it was extended does not count.
+    fn fresh(&self, entry: &Entry) -> impl Iterator<Item = Moment> {
+        self.fresh.iter().filter(|(node, _)| entry.has(*node)).map(|(_, sent_at)| *sent_at)
+    }
     /// What is settled, while answers may still come, or when none will.
     fn verdict(&self, shared: &Shared, open: bool) -> Option<Result<(), LossReason>> {
         let need = shared.need();
         let Some(entry) = &self.entry else { return Some(Err(LossReason::TakenOver)) };
         if let Some(reason) = gone(shared, entry) {
             Some(Err(reason))
-        } else if self.fresh.len() >= need {
+        } else if self.fresh(entry).count() >= need {
             Some(Ok(()))
         } else {
             // Nothing more will come: as it is.
@@ -148,12 +154,14 @@ impl Known {
         let need = shared.need();
         // By another length than its own, what counts is said by these answers alone.
         let sent_at = if grant.ttl == entry.whole.ttl() {
-            entry.news(need).or_else(|| nth_largest(self.fresh.iter().copied(), need))
+            entry.news(need).or_else(|| nth_largest(self.fresh(entry), need))
         } else {
-            nth_largest(self.fresh.iter().copied(), need)
+            nth_largest(self.fresh(entry), need)
         };
         let Some(sent_at) = sent_at else { return Renewed::Unknown };
         entry.told(sent_at, grant.ttl);
+        // A part of it may have gone meanwhile.
+        shared.may_fall(entry);
         Renewed::Extended { sent_at }
     }
 }

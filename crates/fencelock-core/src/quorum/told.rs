@@ -82,8 +82,13 @@ impl Attempt<'_> {
         {
             let mut all = said.iter().filter_map(|(_, busy)| busy.holder.as_deref());
             let differs = |other: &Holder| other.hold.whole() == holder.hold && other.token != holder.token;
+            let limit = self.limit().min(LAST_LOOK);
             if all.any(differs)
-                && let Ok(Ok(status)) = timeout(LAST_LOOK, look::inspect(self.shared, self.request.name())).await
+                && let Some(Ok(Ok(status))) = tokio::select! {
+                    biased;
+                    () = self.request.stopped() => None,
+                    seen = timeout(limit, look::inspect(self.shared, self.request.name())) => Some(seen),
+                }
                 && let Some(same) = status.holders.iter().find(|other| other.hold == holder.hold)
             {
                 holder.token = same.token;

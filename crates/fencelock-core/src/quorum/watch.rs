@@ -73,11 +73,11 @@ fn heed(shared: &Arc<Shared>, node: usize, event: Event, reports: &Reports) {
 ///
 /// *Invariant (Q, SAFETY G3):* that end is told as a loss before anybody else may have the lock.
 async fn fall(shared: &Arc<Shared>, reports: &Reports) {
-    let (mut thin, need) = (Vec::new(), shared.need());
     loop {
-        thin.append(&mut shared.thin());
-        thin.retain(|entry: &Arc<Entry>| entry.falls(need).is_some() && !tell(shared, entry, reports));
-        let next = thin.iter().filter_map(|entry| entry.falls(need)).min();
+        let (fallen, next) = shared.fallen();
+        for entry in fallen {
+            tell(shared, &entry, reports);
+        }
         let nap = next.map_or(IDLE, |at| shared.now().until(at).clamp(Duration::from_millis(1), LOOK));
         tokio::select! {
             biased;
