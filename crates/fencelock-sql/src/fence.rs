@@ -187,6 +187,10 @@ async fn look<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp, 
     statement.text(if dialect.is_mysql() { " FOR UPDATE" } else { "" });
     let answer = step.send(&statement).await?;
     let [found] = answer.rows.as_slice() else {
+        if answer.rows.is_empty() && written {
+            let error = step.error(ErrorKind::InvalidConfig, format!("{row} is not found any more when it is written"));
+            return Err(step.spoil(error.hint("name it by columns that the fence does not change")));
+        }
         if answer.rows.is_empty() {
             return Ok(Found::Nothing);
         }

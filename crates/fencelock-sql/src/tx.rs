@@ -333,7 +333,7 @@ impl<T: Transaction> Step<'_, T> {
         Ok(answer.map_err(|_| Refused::Busy))
     }
     /// Sets a limit of time for the locks of the next statement, until [`put_back`](Self::put_back). The setting is owed before it is changed:
-    /// who is dropped in between has it put back when the transaction ends.
+    /// who is dropped in between has it put back when the transaction is committed or rolled back. Of a `Tx` that is dropped itself it stays.
     async fn limited(&mut self, dialect: Dialect, limit: Duration) -> Result<()> {
         match dialect {
             Dialect::Postgres => {
