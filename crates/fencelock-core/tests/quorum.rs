@@ -5,8 +5,8 @@
 //! `adopt_late` that drops its call (late answers); the highest token told at once (late answers, masks); `news` that takes the
 //! largest (validity); `mend` always false (re-creation), and re-creation for everybody (opt-in); `rests` left out (a release);
 //! `gone` that counts while it is given back (a release beside renewals); a loss that is none once it is known (a renewal beside a loss);
-//! a part that counts for ever (a silent node); `fall` that never looks (what is left); answers that count though their part has gone, and
-//! `may_fall` left out of a renewal (a renewal on its way).
+//! a part that counts for ever (a silent node); `fall` that never looks (what is left); both at once: answers
+//! that count though their part has gone, and `may_fall` left out of a renewal (a renewal on its way).
 #![allow(clippy::unwrap_used)] // helpers of tests
 
 mod common;
