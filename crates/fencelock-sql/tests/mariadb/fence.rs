@@ -224,6 +224,19 @@ async fn a_column_that_is_too_small() {
         }
     }
 }
+/// A row that its own condition does not find any more is told, and nothing is committed. (Red: told as one that is not there, and committed.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_row_that_is_not_found_once_it_is_written() {
+    let server = orders().await;
+    for mut db in [connect(&server).await, found_rows(&server).await] {
+        let mut tx = begin(&mut db).await;
+        let row = Row::of("orders").key("id", 42).filter("fence_token IS NULL", [0_i64; 0]);
+        let error = fence::check(&mut tx, row, stamp(7, "a")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::InvalidConfig);
+        assert_eq!(server.ask("SELECT fence_token FROM orders"), "NULL");
+    }
+}
 /// A token that is kept as a text is compared as a whole number. (Red: as it stands: the triggers compare letters.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_that_is_kept_as_a_text() {
