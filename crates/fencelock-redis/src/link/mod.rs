@@ -174,7 +174,7 @@ impl Link {
     pub(crate) fn is_cluster(&self) -> bool {
         matches!(self.way, Way::Cluster(_))
     }
-    /// The same, if it is there.
+    /// This runtime's connection to the server that has this key, if it is open.
     fn known(&self, key: &str) -> Option<Conn> {
         let known = match &self.way {
             Way::One(_, all) => all.known(),
@@ -182,7 +182,7 @@ impl Link {
         };
         known.map(Conn::from)
     }
-    /// This runtime's connection to the server that has this key.
+    /// The same, opened where it is not.
     ///
     /// What is seldom done on the way to a command and its answer is boxed, here and below: each call carries the room for all else.
     pub(crate) async fn at(&self, key: &str) -> Result<Conn, Fault> {

@@ -1,7 +1,7 @@
 -- The life of a hold. What is answered is answered after the COMMIT: a client that does not read on keeps no row (SAFETY E7).
 
--- A client that waits lives for three seconds more. Mostly it has said so lately, and is felt: those who come together do not wait for one row. `pulse`:
--- the session that has the named lock of this client for as long as its process lives; 0: none has; NULL: as it was (what was sent before
+-- A client that waits lives for three seconds more. Mostly it has said so lately, and is felt: those who come together do not wait for one
+-- row. `pulse`: the session that has the named lock of this client for as long as its process lives; 0: none has; NULL: as it was (what was sent before
 -- there was one may arrive after it), and less than 0 at first: the session by which it came. That one takes a named lock of its own, and has
 -- it from then on: whoever asks for that asks whether the session is there, and nothing else.
 CREATE PROCEDURE fencelock_beat(IN p_client BINARY(16), IN p_pulse BIGINT, IN t BIGINT) SQL SECURITY INVOKER
