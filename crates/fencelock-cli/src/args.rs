@@ -10,6 +10,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::duration;
+use crate::help;
 use crate::mode::{self, Mode, Permits};
 
 /// Like flock(1), across machines, and it really stops the job
@@ -25,23 +26,41 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run CMD while holding NAME
-    #[command(after_help = RUN_HELP)]
+    #[command(after_help = help::RUN)]
     Run(Box<Run>),
+    /// Hold NAME until standard input ends, or a signal comes
+    #[command(after_help = help::HOLD)]
+    Hold(Box<Hold>),
     /// Show who holds NAME, and who waits
+    #[command(after_help = help::STATUS)]
     Status(Status),
     /// Show every lock that is held or waited for
+    #[command(after_help = help::LIST)]
     List(List),
     /// Break a lock: its holder is told that it has lost it
+    #[command(after_help = help::RELEASE)]
     Release(Release),
+    /// Read and write small values with a version
+    #[command(subcommand)]
+    Cell(Cell),
+    /// Change a semaphore
+    #[command(subcommand)]
+    Semaphore(Semaphore),
     /// Measure throughput and hand-over of an engine, beside its bare driver
-    #[command(after_help = BENCH_HELP)]
+    #[command(after_help = help::BENCH)]
     Bench(Bench),
     /// Print what PostgreSQL, MariaDB or MySQL need before the first lock, or make it
-    #[command(after_help = MIGRATE_HELP)]
+    #[command(after_help = help::MIGRATE)]
     Migrate(Migrate),
     /// Print the rights that an engine's user needs, and no more
     #[command(subcommand)]
     Acl(Acl),
+    /// Print what completes this command line in a shell
+    #[command(after_help = help::COMPLETIONS)]
+    Completions(Completions),
+    /// Print the manual page
+    #[command(after_help = help::MAN)]
+    Man(Man),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -63,55 +82,59 @@ pub(crate) struct Common {
     pub(crate) verbose: bool,
 }
 
-/// What an option's line has no room for.
-const RUN_HELP: &str = "\
-Examples:
-  fencelock run backup -- pg_dump -f db.sql app      one at a time, the others wait
-  fencelock run -n --skip-ok nightly -- ./report     the same cron job on many hosts: one runs it
-  fencelock run -s config -- ./serve                 readers of `config`, beside each other
-  fencelock run --write config -- ./deploy           its writer: waits for the readers, and keeps new ones out
-  fencelock run --permits 1/3 partner-api -- ./sync  at most three at once
-  fencelock run --permits 3/3 partner-api -- ./move  all of it
-
-A name is one kind of lock at a time: a mutex (neither -s, --write nor --permits), a read-write lock (-s and --write) or
-a semaphore (--permits, and all say the same N). Another kind or size than the one in use ends with 78.
-
-The job finds FENCELOCK_NAME, FENCELOCK_HOLD, FENCELOCK_ENGINE, FENCELOCK_TTL_MS and FENCELOCK_MODE (mutex, read, write or
-permits). FENCELOCK_TOKEN, for fenced writes, is there in the modes mutex and write only: the number of a hold that has
-others beside it orders nothing. FENCELOCK_OUTER names the holds of the runs around it. On etcd there are ETCD_LOCK_KEY
-and ETCD_LOCK_REV, too.
-
-With --reentrant a script can be called by itself and from a script that holds NAME already: below that run it joins, in
-the same or a lesser mode (-s below --write), and its job ends with the lock of the outer run, at the latest. A run with
---on-loss warn stops nobody: its job finds FENCELOCK_ON_LOSS=warn, and what it holds is not joined.
-
-Exit codes: the job's own, 128+n when a signal ended it; 75 not got in time, 76 lost and the job stopped, 69 engine
-unreachable, 78 configuration, 64 usage, 126/127 command not executable / not found. A release that nobody answers is told,
-and the job's own code counts; a signal ends the wait for it.";
-
+/// Which hold of which lock, and how long to wait for it: of whatever holds one.
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct Wanted {
     /// The lock
     #[arg(value_parser = text())]
     pub(crate) name: String,
     /// Hold it to read, beside other readers; without -s or --write, NAME is a mutex
     #[arg(short, long, conflicts_with_all = ["write", "permits"])]
     pub(crate) shared: bool,
-    /// Hold it to write, beside nobody: what keeps the runs with -s out
+    /// Hold it to write, beside nobody: what keeps those with -s out
     #[arg(long, conflicts_with = "permits")]
     pub(crate) write: bool,
     /// Hold K of the N permits of a semaphore
     #[arg(long, value_name = "K/N", value_parser = mode::permits)]
     pub(crate) permits: Option<Permits>,
-    /// Below a run that holds NAME already, join it: nothing is acquired or released
-    #[arg(long)]
-    pub(crate) reentrant: bool,
     /// Do not wait for the lock
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Wait at most so long [default: for ever]
     #[arg(short, long, value_name = "D", value_parser = duration::positive)]
     pub(crate) wait: Option<Duration>,
+    /// Keep the lock so long at least, also when it is not needed any more; no longer than the ttl
+    #[arg(long, value_name = "D", value_parser = duration::positive)]
+    pub(crate) at_least: Option<Duration>,
+    /// The exit code when the lock was not got
+    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::BUSY)]
+    pub(crate) busy_exit_code: u8,
+    /// Exit with 0 when the lock was not got
+    #[arg(long, conflicts_with = "busy_exit_code")]
+    pub(crate) skip_ok: bool,
+    /// Shown to those who wait; no secrets [default: the file name of CMD, never its arguments]
+    #[arg(long, value_name = "TEXT", value_parser = text())]
+    pub(crate) note: Option<String>,
+}
+
+impl Wanted {
+    pub(crate) fn mode(&self) -> Mode {
+        match self.permits {
+            Some(permits) => Mode::Permits(permits),
+            None if self.shared => Mode::Read,
+            None if self.write => Mode::Write,
+            None => Mode::Mutex,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+    /// Below a run that holds NAME already, join it: nothing is acquired or released
+    #[arg(long)]
+    pub(crate) reentrant: bool,
     /// Stop the job after so long
     #[arg(long, value_name = "D", value_parser = duration::positive)]
     pub(crate) max_hold: Option<Duration>,
@@ -121,15 +144,6 @@ pub(crate) struct Run {
     /// Between TERM and KILL [default: 5s or a third of the ttl, the shorter one]
     #[arg(long, value_name = "D", value_parser = duration::positive)]
     pub(crate) grace: Option<Duration>,
-    /// The exit code when the lock was not got
-    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::BUSY)]
-    pub(crate) busy_exit_code: u8,
-    /// Exit with 0 when the lock was not got
-    #[arg(long, conflicts_with = "busy_exit_code")]
-    pub(crate) skip_ok: bool,
-    /// Shown to those who wait [default: the file name of CMD, never its arguments]
-    #[arg(long, value_name = "TEXT", value_parser = text())]
-    pub(crate) note: Option<String>,
     /// Let the job have a FENCELOCK_URL that holds a password
     #[arg(long)]
     pub(crate) pass_url: bool,
@@ -138,15 +152,85 @@ pub(crate) struct Run {
     pub(crate) command: Vec<OsString>,
 }
 
-impl Run {
-    pub(crate) fn mode(&self) -> Mode {
-        match self.permits {
-            Some(permits) => Mode::Permits(permits),
-            None if self.shared => Mode::Read,
-            None if self.write => Mode::Write,
-            None => Mode::Mutex,
-        }
-    }
+#[derive(Debug, Args)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Cell {
+    /// Print the value of NAME; exit with 1 when there is none
+    #[command(after_help = help::CELL_GET)]
+    Get(CellGet),
+    /// Write the value of NAME, and print its new version
+    #[command(after_help = help::CELL_SET)]
+    Set(CellSet),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CellGet {
+    /// The cell
+    #[arg(value_parser = text())]
+    pub(crate) name: String,
+    /// Print one JSON object, with the version
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CellSet {
+    /// The cell
+    #[arg(value_parser = text())]
+    pub(crate) name: String,
+    /// What to write
+    #[arg(allow_hyphen_values = true, required_unless_present_any = ["stdin", "remove"])]
+    pub(crate) value: Option<OsString>,
+    /// Write what standard input says, byte for byte
+    #[arg(long, conflicts_with = "value")]
+    pub(crate) stdin: bool,
+    /// Only if its version is still V
+    #[arg(long, value_name = "V", value_parser = clap::value_parser!(i64).range(0..))]
+    pub(crate) if_version: Option<i64>,
+    /// Remove the value; the next version is greater all the same
+    #[arg(long, conflicts_with_all = ["value", "stdin"])]
+    pub(crate) remove: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Semaphore {
+    /// Change the size of NAME for everybody from FROM to TO; nothing is taken from those who hold
+    #[command(after_help = help::RESIZE)]
+    Resize(Resize),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resize {
+    /// The semaphore
+    #[arg(value_parser = text())]
+    pub(crate) name: String,
+    /// Its size now
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) from: u32,
+    /// Its size from now on
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) to: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// For which shell
+    pub(crate) shell: clap_complete::Shell,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Man {
+    /// Of which subcommand, such as `run` or `cell get`
+    #[arg(value_parser = text(), conflicts_with = "dir")]
+    pub(crate) command: Vec<String>,
+    /// Write the page of every subcommand there
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -188,14 +272,6 @@ pub(crate) struct Release {
     pub(crate) token: Option<i64>,
 }
 
-const BENCH_HELP: &str = "\
-It works on the engine itself: names begin with bench/, and the others who use it feel the load. Cases:
-  uncontended  each task locks and releases a name of its own; beside it the bare driver sends the same statements
-  contended    so many clients want one lock and hold it for a millisecond; hand: from the release to the next one's grant;
-               commands: what the clients send for each grant, signs of life and all
-  renew        so many locks are held and kept alive
-cpu is percent of a core, of this process with all its clients.";
-
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
     /// The engine, as with --url
@@ -221,12 +297,6 @@ pub(crate) struct Bench {
     pub(crate) holders: usize,
 }
 
-const MIGRATE_HELP: &str = "\
-Whoever may create tables needs none of this: the first connection makes them. For the others, whose role may not:
-  fencelock migrate --role app > schema.sql          to be read, and run by psql or mariadb
-  fencelock migrate --role app --run                 as a role that may, once; app needs to create nothing
-Other engines have no schema.";
-
 #[derive(Debug, Args)]
 pub(crate) struct Migrate {
     /// Make it, instead of printing it
@@ -240,20 +310,9 @@ pub(crate) struct Migrate {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Acl {
     /// Print the line that gives a user of Redis the rights it needs, and no more
-    #[command(after_help = ACL_REDIS_HELP)]
+    #[command(after_help = help::ACL_REDIS)]
     Redis(AclRedis),
 }
-
-const ACL_REDIS_HELP: &str = "\
-Examples:
-  fencelock acl redis --user app --namespace shop | redis-cli          its keys, its channels, the commands that are sent
-  fencelock acl redis --url 'redis://db?layout=plain&template=lock:{}' --version 6.2
-  fencelock acl redis --layout plain --prefix lock: --topology cluster
-
-Nobody is asked: what is printed goes by --url or FENCELOCK_URL, where there is one of Redis, and by these options, which win.
-It replaces keys, channels and commands of the user, and leaves its passwords. A new one has none, and is off:
-  ACL SETUSER app on >PASSWORD
-Keys are those of every database. `list` needs SCAN, which shows the names of all keys: -scan takes that away.";
 
 #[derive(Debug, Args)]
 pub(crate) struct AclRedis {
@@ -355,5 +414,30 @@ mod tests {
     fn the_command_line_is_consistent() {
         use clap::CommandFactory;
         Cli::command().debug_assert();
+    }
+
+    // Planted: an option of an example misspelt; a subcommand without an example.
+    #[test]
+    fn every_subcommand_has_examples_and_each_is_understood() {
+        use clap::CommandFactory;
+        fn look(command: &clap::Command) {
+            if command.has_subcommands() {
+                return command.get_subcommands().for_each(look);
+            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            // Up to what the shell does with it, or what is said about it.
+            let examples = help.lines().filter_map(|line| Some(line.get(line.find("fencelock ")?..)?));
+            let examples = examples.map(|line| line.split("   ").next().unwrap_or(line));
+            let examples: Vec<_> = examples.map(|line| line.split(['|', '<', '>']).next().unwrap_or(line)).collect();
+            assert!(!examples.is_empty(), "{}", command.get_name());
+            for example in examples {
+                let words = example.split_whitespace().map(|word| word.trim_matches('\''));
+                let parsed = Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "{example}: {}", parsed.expect_err("refused"));
+            }
+        }
+        let mut definition = Cli::command();
+        definition.build();
+        look(&definition);
     }
 }

@@ -9,17 +9,19 @@ use crate::render::plain;
 
 /// Done.
 pub(crate) const OK: u8 = 0;
-/// `status -q`: nobody holds it.
-pub(crate) const FREE: u8 = 1;
+/// `status -q`: nobody holds it; `cell get`: there is no value.
+pub(crate) const NONE: u8 = 1;
 /// The command line is wrong.
 pub(crate) const USAGE: u8 = 64;
 /// The engine cannot be reached, or its answer cannot be used.
 pub(crate) const UNREACHABLE: u8 = 69;
 /// A bug of ours, or a system that denies what every program needs.
 pub(crate) const BUG: u8 = 70;
-/// Standard output cannot be written.
+/// Standard input cannot be read.
+pub(crate) const INPUT: u8 = 74;
+/// Standard output, or a file of ours, cannot be written.
 pub(crate) const OUTPUT: u8 = 74;
-/// The lock was not got in time; `--busy-exit-code` changes it.
+/// The lock was not got in time, which `--busy-exit-code` changes; or somebody else has written the cell.
 pub(crate) const BUSY: u8 = 75;
 /// The lock was lost and the job stopped.
 pub(crate) const LOST: u8 = 76;
@@ -46,7 +48,7 @@ pub(crate) fn of(kind: ErrorKind) -> u8 {
         | ErrorKind::CapacityMismatch
         | ErrorKind::PermissionDenied => CONFIG,
         ErrorKind::Unreachable | ErrorKind::Ambiguous | ErrorKind::Protocol | ErrorKind::Closed => UNREACHABLE,
-        ErrorKind::Busy => BUSY,
+        ErrorKind::Busy | ErrorKind::Conflict => BUSY,
         ErrorKind::Lost | ErrorKind::NotHeld => LOST,
         _ => BUG,
     }

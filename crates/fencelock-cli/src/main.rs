@@ -6,6 +6,7 @@ mod args;
 mod commands;
 mod duration;
 mod exit;
+mod help;
 mod mode;
 mod render;
 mod supervise;
@@ -15,7 +16,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
-use commands::{Finish, acl, bench, list, migrate, release, run, status};
+use commands::{Finish, acl, bench, cell, hold, list, manual, migrate, release, run, semaphore, status};
 use exit::Failure;
 
 fn main() -> ExitCode {
@@ -48,9 +49,14 @@ fn dispatch(cli: Cli) -> Result<Finish, Failure> {
     let common = cli.common;
     match cli.command {
         Command::Run(args) => run::main(&common, *args),
+        Command::Hold(args) => hold::main(&common, &args),
         Command::Status(args) => status::main(&common, &args),
         Command::List(args) => list::main(&common, &args),
         Command::Bench(args) => bench::main(&common, &args),
+        Command::Cell(args) => cell::main(&common, &args),
+        Command::Semaphore(args) => semaphore::main(&common, &args),
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::man(&args),
         Command::Acl(args) => acl::main(&common, &args),
         Command::Migrate(args) => migrate::main(&common, &args),
         Command::Release(args) => release::main(&common, &args),

@@ -81,8 +81,13 @@ pub(crate) fn flush() {
 
 /// Data for standard output. `Ok(false)`: nobody reads any more, as after `| head`.
 pub(crate) fn print(text: &str) -> Result<bool, Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// The same, of what is no text.
+pub(crate) fn print_bytes(bytes: &[u8]) -> Result<bool, Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(e) => Err(Failure::new(exit::OUTPUT, format!("cannot write to standard output: {e}"))),
@@ -205,7 +210,12 @@ pub(crate) fn json(s: &Status, info: &EngineInfo) -> Result<String, Failure> {
         waiters: s.waiters.iter().enumerate().map(|(i, w)| WaiterObject::of(i + 1, w)).collect(),
         last_token: s.last_token.map(|t| t.get()),
     };
-    let text = serde_json::to_string(&object).map_err(|e| Failure::new(exit::BUG, e.to_string()))?;
+    self::object(&object)
+}
+
+/// One JSON object and a line end.
+pub(crate) fn object(object: &impl Serialize) -> Result<String, Failure> {
+    let text = serde_json::to_string(object).map_err(Failure::bug)?;
     Ok(escape_c1(&text) + "\n")
 }
 

@@ -1,182 +1,192 @@
-//! What `run` holds, in whatever mode, and how it waits for it.
+//! `fencelock hold`: no job; it is held for as long as standard input, or nobody's signal, ends it.
 
-use std::future::{Future, pending};
-use std::io::IsTerminal;
-use std::ops::Deref;
+use std::io;
 use std::time::Duration;
 
-use fencelock::{Acquire, Busy, Client, Guard, Held, SharedGuard, Token, Try};
-use signal_hook::consts::signal::{SIGCONT, SIGWINCH};
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::{Instant, sleep_until};
+use fencelock::{Client, LossReason};
+use rustix::fs::{FileType, fstat, major, minor};
+use rustix::process::getpgrp;
+use rustix::stdio::stdin;
+use rustix::termios::{isatty, tcgetpgrp};
+use serde::Serialize;
+use signal_hook::consts::signal::{SIGUSR1, SIGUSR2};
+use tokio::sync::{mpsc::UnboundedReceiver, oneshot};
 
+use super::Finish;
 use super::join::Outer;
-use crate::args::Run;
-use crate::mode::{Mode, Permits};
-use crate::render::{self, tell};
-use crate::supervise::signals::Caught;
+use super::own::{Own, Waiting, ended_by, fatal, kept, unless_ended};
+use crate::args::{Common, Hold};
+use crate::exit::{self, Failure};
+use crate::mode;
+use crate::render::{self, complain, plain};
+use crate::supervise::signals::{self, Caught};
 
-/// A hold of our own.
-pub(crate) enum Own {
-    Alone(Guard),
-    Beside(SharedGuard),
-}
+/// How long the end may take over what could not be given back at once.
+const FAREWELL: Duration = Duration::from_secs(2);
 
-impl Own {
-    /// For fenced writes: a hold that has others beside it has none.
-    pub(crate) fn token(&self) -> Option<Token> {
-        match self {
-            Self::Alone(guard) => Some(guard.token()),
-            Self::Beside(_) => None,
-        }
-    }
-
-    pub(crate) async fn release(self) -> fencelock::Result<()> {
-        match self {
-            Self::Alone(guard) => guard.release().await,
-            Self::Beside(guard) => guard.release().await,
-        }
-    }
-}
-
-impl Deref for Own {
-    type Target = Held;
-    fn deref(&self) -> &Held {
-        match self {
-            Self::Alone(guard) => guard,
-            Self::Beside(guard) => guard,
-        }
-    }
-}
-
-impl From<Guard> for Own {
-    fn from(guard: Guard) -> Self {
-        Self::Alone(guard)
-    }
-}
-
-impl From<SharedGuard> for Own {
-    fn from(guard: SharedGuard) -> Self {
-        Self::Beside(guard)
-    }
-}
-
-/// A wait that a signal has ended, or what became of it.
-pub(crate) type Answer = Result<fencelock::Result<Try<Own>>, Caught>;
-
-/// What a wait needs beside the lock.
-pub(crate) struct Waiting<'a> {
-    pub(crate) args: &'a Run,
-    pub(crate) outer: &'a Outer,
-    pub(crate) signals: &'a mut UnboundedReceiver<Caught>,
-}
-
-impl Waiting<'_> {
-    /// Asks for the hold that the options say.
-    pub(crate) async fn acquire(&mut self, client: &Client, ttl: Duration, note: String) -> Answer {
-        let name = &self.args.name;
-        match self.args.mode() {
-            Mode::Mutex => {
-                let lock = client.mutex(name).ttl(ttl).note(note);
-                self.ask(|| lock.try_lock(), |d| lock.try_lock_for(d), || lock.lock()).await
-            }
-            Mode::Permits(Permits { take, of }) => {
-                let lock = client.semaphore(name, of).ttl(ttl).note(note);
-                self.ask(|| lock.try_acquire(take), |d| lock.try_acquire_for(take, d), || lock.acquire(take)).await
-            }
-            Mode::Read => {
-                let lock = client.rw_lock(name).ttl(ttl).note(note);
-                self.ask(|| lock.try_read(), |d| lock.try_read_for(d), || lock.read()).await
-            }
-            Mode::Write => {
-                let lock = client.rw_lock(name).ttl(ttl).note(note);
-                self.ask(|| lock.try_write(), |d| lock.try_write_for(d), || lock.write()).await
-            }
-        }
-    }
-
-    async fn ask<G>(
-        &mut self,
-        now: impl FnOnce() -> Acquire<Try<G>>,
-        within: impl FnOnce(Duration) -> Acquire<Try<G>>,
-        some_day: impl FnOnce() -> Acquire<G>,
-    ) -> Answer
-    where
-        Own: From<G>,
-        Acquire<G>: Future<Output = fencelock::Result<G>> + Unpin,
-        Acquire<Try<G>>: Future<Output = fencelock::Result<Try<G>>> + Unpin,
-    {
-        let got = if self.args.no_wait {
-            self.watched(now()).await?
-        } else if let Some(patience) = self.args.wait {
-            self.watched(within(patience)).await?
-        } else {
-            self.watched(some_day()).await?.map(Ok)
+pub(crate) fn main(common: &Common, args: &Hold) -> Result<Finish, Failure> {
+    render::detach()?;
+    let url = super::url(common)?;
+    let mut signals = signals::catch()?;
+    super::runtime()?.block_on(async {
+        let client = match unless_ended(super::connect(common, &url), &mut signals).await {
+            Ok(client) => client?,
+            Err(caught) => return Ok(ended_by(caught)),
         };
-        Ok(got.map(|answer| answer.map(Own::from)))
-    }
-
-    /// Waits for the lock, says on a terminal who is in the way, and gives up on a signal.
-    async fn watched<A>(&mut self, mut acquire: Acquire<A>) -> Result<fencelock::Result<A>, Caught>
-    where
-        Acquire<A>: Future<Output = fencelock::Result<A>> + Unpin,
-    {
-        let second = Duration::from_secs(1);
-        let mut next_look = Some(Instant::now() + second);
-        loop {
-            tokio::select! {
-                biased;
-                got = &mut acquire => return Ok(got),
-                caught = fatal(self.signals) => return Err(caught),
-                () = at(next_look) => {
-                    next_look = match acquire.blocked_by() {
-                        Some(busy) => {
-                            self.say_who(&busy);
-                            None
-                        }
-                        None => Some(Instant::now() + second),
-                    };
-                }
-            }
+        let finish = hold(common, args, &client, &mut signals).await;
+        let farewell = client.shutdown(FAREWELL).await;
+        signals.close();
+        if let (Err(e), true) = (farewell, common.verbose) {
+            complain(&plain(&e.to_string()));
         }
-    }
-
-    fn say_who(&self, busy: &Busy) {
-        let for_itself = self.for_itself(busy);
-        // Whoever waits for itself is told without a terminal too: nobody else will end that wait.
-        if std::io::stderr().is_terminal() || for_itself.is_some() {
-            tell(&render::waiting(&self.args.name, busy));
-        }
-        if let Some(hint) = for_itself {
-            tell(hint);
-        }
-    }
-
-    /// What to say when the holder is a run above this one, which waits for it.
-    pub(crate) fn for_itself(&self, busy: &Busy) -> Option<&'static str> {
-        let holder = busy.holder.as_deref()?;
-        let above = self.outer.holds(holder)?;
-        Some(match self.args.mode().within(holder.claim) {
-            Ok(()) if !above.warns => "hint: it is held by the run that this one is part of: --reentrant joins it",
-            _ => "hint: it is held by the run that this one is part of, which waits for this one",
-        })
-    }
+        finish
+    })
 }
 
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
-        None => pending().await,
-    }
+/// What is said when it is held.
+#[derive(Serialize)]
+struct Line<'a> {
+    name: &'a str,
+    engine: &'a str,
+    layout: &'a str,
+    hold: String,
+    mode: &'static str,
+    /// For fenced writes: a hold that has others beside it has none.
+    token: Option<i64>,
+    ttl_ms: u128,
 }
 
-/// The next signal that ends a program which has no job yet.
-pub(crate) async fn fatal(signals: &mut UnboundedReceiver<Caught>) -> Caught {
+async fn hold(
+    common: &Common,
+    args: &Hold,
+    client: &Client,
+    signals: &mut UnboundedReceiver<Caught>,
+) -> Result<Finish, Failure> {
+    let (wanted, outer) = (&args.wanted, Outer::from_environment());
+    let ttl = common.ttl.unwrap_or_else(|| client.ttl());
+    let note = wanted.note.clone().unwrap_or_else(|| "hold".to_owned());
+    // Before it is held: whoever cannot be heard must not hold anything.
+    let input = Input::open()?;
+    let mut waiting = Waiting { wanted, outer: &outer, signals, ttl, note };
+    let own = match waiting.acquire(client).await {
+        Err(caught) => return Ok(ended_by(caught)),
+        Ok(Err(e)) => return Err(wanted.refused(client, e).await),
+        Ok(Ok(Err(busy))) => {
+            let hint = waiting.for_itself(&busy);
+            return Ok(wanted.not_got(&busy, hint, common.verbose));
+        }
+        Ok(Ok(Ok(own))) => own,
+    };
+    let (kept_until, lost) = (wanted.kept_until(), own.lost());
+    let (info, token) = (client.info(), own.token().map(fencelock::Token::get));
+    let line = Line {
+        name: &wanted.name,
+        engine: info.scheme,
+        layout: info.layout,
+        hold: own.id().to_string(),
+        mode: mode::word(wanted.mode().claim()),
+        token,
+        ttl_ms: ttl.as_millis(),
+    };
+    let end = tokio::select! {
+        biased;
+        reason = lost => return Ok(is_lost(&wanted.name, reason)),
+        said = say(line) => match said {
+            Ok(true) => None,
+            // Nobody reads what it is for.
+            Ok(false) => Some(Err(Failure::new(exit::OUTPUT, "nobody reads standard output: it was given back"))),
+            Err(failure) => Some(Err(failure)),
+        },
+        _ = ending(signals) => Some(Ok(())),
+    };
+    let end = match end {
+        Some(end) => end,
+        None => tokio::select! {
+            biased;
+            reason = own.lost() => return Ok(is_lost(&wanted.name, reason)),
+            _ = ending(signals) => Ok(()),
+            () = input.ended() => Ok(()),
+        },
+    };
+    if kept(&own, kept_until, signals).await.is_ok() && own.is_valid() {
+        give_back(own, &wanted.name, signals).await?;
+    }
+    end.map(|()| Finish::Code(exit::OK))
+}
+
+/// By a thread, which ends with the process: a reader that does not read must not keep us from hearing of a loss.
+async fn say(line: Line<'_>) -> Result<bool, Failure> {
+    let text = render::object(&line)?;
+    thread("output", move || render::print(&text))?.await.map_err(Failure::bug)?
+}
+
+fn thread<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<oneshot::Receiver<T>> {
+    let (tx, rx) = oneshot::channel();
+    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(128 << 10);
+    thread.spawn(move || tx.send(work()))?;
+    Ok(rx)
+}
+
+fn is_lost(name: &str, reason: LossReason) -> Finish {
+    complain(&format!("{} is lost: {reason}", plain(name)));
+    Finish::Code(exit::LOST)
+}
+
+async fn give_back(own: Own, name: &str, signals: &mut UnboundedReceiver<Caught>) -> Result<(), Failure> {
+    let released = tokio::select! {
+        biased;
+        released = own.release() => released,
+        // The keeper goes on with it, until the farewell is over.
+        _ = ending(signals) => return Ok(()),
+    };
+    released.map_err(|e| {
+        let failure = Failure::from(e);
+        complain(&format!("{} could not be given back", plain(name)));
+        failure
+    })
+}
+
+/// The next signal that ends it: USR1 and USR2, too, since there is no job that they could be for.
+async fn ending(signals: &mut UnboundedReceiver<Caught>) -> Caught {
     loop {
-        match signals.recv().await {
-            Some(caught) if matches!(caught.signal, SIGCONT | SIGWINCH) => {}
-            Some(caught) => return caught,
-            None => pending().await,
+        let caught = fatal(signals).await;
+        if caught.asks_to_end() || matches!(caught.signal, SIGUSR1 | SIGUSR2) {
+            return caught;
         }
     }
+}
+
+/// Standard input, whose end ends the hold.
+struct Input(Option<oneshot::Receiver<()>>);
+
+impl Input {
+    /// A thread reads it, since whatever it is has to be waited for: files and terminals too.
+    fn open() -> io::Result<Self> {
+        if is_null()? || is_behind()? {
+            return Ok(Self(None));
+        }
+        thread("input", || drop(io::copy(&mut io::stdin().lock(), &mut io::sink()))).map(|end| Self(Some(end)))
+    }
+
+    async fn ended(self) {
+        match self.0 {
+            Some(end) => drop(end.await),
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What services and cron jobs have, and what a closed one is replaced by: nobody ever ends that.
+fn is_null() -> io::Result<bool> {
+    let stat = fstat(stdin())?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
+    Ok(is_device && (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 3))
+}
+
+/// A terminal that has another program in front: whoever reads there is stopped, and the lease of it runs out.
+fn is_behind() -> io::Result<bool> {
+    Ok(isatty(stdin()) && tcgetpgrp(stdin()).ok() != Some(getpgrp()))
 }

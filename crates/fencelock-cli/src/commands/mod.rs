@@ -2,12 +2,16 @@
 
 pub(crate) mod acl;
 pub(crate) mod bench;
-mod hold;
+pub(crate) mod cell;
+pub(crate) mod hold;
 mod join;
 pub(crate) mod list;
+pub(crate) mod manual;
 pub(crate) mod migrate;
+mod own;
 pub(crate) mod release;
 pub(crate) mod run;
+pub(crate) mod semaphore;
 pub(crate) mod status;
 
 use std::env;

@@ -1,22 +1,23 @@
 //! `fencelock run`: get the lock, run the job under it, give it back.
 
 use std::ffi::OsString;
-use std::future::{Future, ready};
+use std::future::ready;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 
-use fencelock::{Busy, Client, ErrorKind, HoldId, Kind, LossReason};
+use fencelock::{Client, ErrorKind, HoldId, LossReason};
 use signal_hook::consts::signal::SIGINT;
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::Instant;
 
 use super::Finish;
-use super::hold::{Own, Waiting, fatal};
 use super::join::{self, Joined, Outer};
+use super::own::{Own, Waiting, asked_to_end, ended_by, kept, unless_ended};
 use crate::args::{Common, OnLoss, Run};
 use crate::exit::{self, Failure};
 use crate::mode;
-use crate::render::{self, complain, plain, tell};
+use crate::render::{self, complain, plain};
 use crate::supervise::signals::{self, Caught};
 use crate::supervise::{self, End, Outcome, Plan, Reason, Tenure};
 
@@ -84,7 +85,7 @@ impl Running<'_> {
     async fn go(&mut self, signals: &mut UnboundedReceiver<Caught>) -> Result<Finish, Failure> {
         if self.args.reentrant {
             let engine = join::engine(self.client.info(), self.url);
-            let found = self.outer.find(self.client, &engine, &self.args.name, self.args.mode());
+            let found = self.outer.find(self.client, &engine, &self.args.wanted.name, self.args.wanted.mode());
             match unless_ended(found, signals).await {
                 Err(caught) => return Ok(ended_by(caught)),
                 Ok(Err(failure)) => return Err(failure),
@@ -94,17 +95,19 @@ impl Running<'_> {
         }
         let ttl = self.common.ttl.unwrap_or_else(|| self.client.ttl());
         let grace = grace(self.args.grace, ttl)?;
-        let note = self.args.note.clone().unwrap_or_else(|| default_note(&self.args.command));
-        let mut waiting = Waiting { args: &self.args, outer: &self.outer, signals };
-        let own = match waiting.acquire(self.client, ttl, note).await {
+        let note = self.args.wanted.note.clone().unwrap_or_else(|| default_note(&self.args.command));
+        let wanted = &self.args.wanted;
+        let mut waiting = Waiting { wanted, outer: &self.outer, signals, ttl, note };
+        let own = match waiting.acquire(self.client).await {
             Err(caught) => return Ok(ended_by(caught)),
-            Ok(Err(e)) => return Err(self.refused(e).await),
+            Ok(Err(e)) => return Err(wanted.refused(self.client, e).await),
             Ok(Ok(Err(busy))) => {
                 let hint = waiting.for_itself(&busy);
-                return Ok(self.not_got(&busy, hint));
+                return Ok(wanted.not_got(&busy, hint, self.common.verbose));
             }
             Ok(Ok(Ok(own))) => own,
         };
+        let kept_until = wanted.kept_until();
         let told = Told {
             hold: own.id(),
             token: own.token().map(|t| t.get().to_string()),
@@ -124,19 +127,21 @@ impl Running<'_> {
         };
         match outcome {
             Ok(outcome) => {
-                let loss = self.give_back(own, outcome.lost, signals).await;
+                // A command that could not be started is told at once; the lease runs out by itself.
+                let kept_until = kept_until.filter(|_| !matches!(outcome.end, End::NotStarted(_)));
+                let loss = self.give_back(own, outcome.lost, kept_until, signals).await;
                 self.own_code = outcome.reason.is_none();
                 self.settle(loss, &outcome)
             }
             Err(failure) => {
                 // Nothing runs, so nothing may stay held.
-                self.give_back(own, None, signals).await;
+                self.give_back(own, None, None, signals).await;
                 Err(failure)
             }
         }
     }
 
-    /// Under the outer run's hold: nothing is released, and the descriptor that keeps it alive is inherited already.
+    /// Under the outer run's hold, which keeps it as long as that one says: nothing is released, and the descriptor that keeps it alive is inherited already.
     async fn below(&mut self, joined: Joined, signals: &mut UnboundedReceiver<Caught>) -> Result<Finish, Failure> {
         if self.common.verbose {
             complain(&format!("joined hold {}", joined.hold));
@@ -149,34 +154,6 @@ impl Running<'_> {
         let tenure: &dyn Tenure = &joined;
         let outcome = supervise::run(tenure, plan, signals).await?;
         self.settle(outcome.lost.map(|reason| reason.to_string()), &outcome)
-    }
-
-    /// The library's words, and which options would fit.
-    async fn refused(&self, e: fencelock::Error) -> Failure {
-        let mismatch = matches!(e.kind(), ErrorKind::KindMismatch | ErrorKind::CapacityMismatch);
-        let failure = Failure::from(e);
-        if !mismatch {
-            return failure;
-        }
-        let Ok(status) = self.client.inspect(&self.args.name).await else { return failure };
-        let fitting = match (status.kind, status.capacity) {
-            (Some(Kind::Mutex), _) => "without -s, --write and --permits",
-            (Some(Kind::RwLock), _) => "with -s to read, with --write to write",
-            (Some(Kind::Semaphore), Some(of)) => &format!("with --permits K/{of}"),
-            (Some(Kind::Semaphore), None) => "with --permits",
-            _ => return failure,
-        };
-        let kind = status.kind.map_or("", mode::kind);
-        failure.hint(format!("{} is {kind} now: run it {fitting}", plain(&self.args.name)))
-    }
-
-    fn not_got(&self, busy: &Busy, hint: Option<&str>) -> Finish {
-        let args = &self.args;
-        if !args.skip_ok || self.common.verbose {
-            complain(&format!("{} was not got: {}", plain(&args.name), render::in_the_way(busy)));
-            hint.map(tell);
-        }
-        Finish::Code(if args.skip_ok { exit::OK } else { args.busy_exit_code })
     }
 
     fn lifeline(&self) -> Result<Option<OwnedFd>, Failure> {
@@ -198,12 +175,12 @@ impl Running<'_> {
         let etcd = told.place.filter(|_| info.scheme.starts_with("etcd"));
         let revision = etcd.as_ref().and(told.token.clone());
         let env = vec![
-            ("FENCELOCK_NAME", Some(self.args.name.clone().into())),
+            ("FENCELOCK_NAME", Some(self.args.wanted.name.clone().into())),
             // Removed where it is none: that of another run, found in the environment, would be taken for ours.
             ("FENCELOCK_TOKEN", told.token.map(OsString::from)),
             ("FENCELOCK_HOLD", Some(told.hold.to_string().into())),
             ("FENCELOCK_ENGINE", Some(join::engine(info, self.url).into())),
-            ("FENCELOCK_MODE", Some(mode::word(self.args.mode().claim()).into())),
+            ("FENCELOCK_MODE", Some(mode::word(self.args.wanted.mode().claim()).into())),
             ("FENCELOCK_TTL_MS", Some(told.ttl.as_millis().to_string().into())),
             ("FENCELOCK_ON_LOSS", told.warns.then(|| join::WARN.into())),
             ("FENCELOCK_OUTER", self.outer.further(told.hold).map(OsString::from)),
@@ -222,10 +199,15 @@ impl Running<'_> {
         &mut self,
         own: Own,
         lost: Option<LossReason>,
+        kept_until: Option<Instant>,
         signals: &mut UnboundedReceiver<Caught>,
     ) -> Option<String> {
         if let Some(reason) = lost {
             return Some(reason.to_string());
+        }
+        if kept_until.is_some() && (kept(&own, kept_until, signals).await.is_err() || !own.is_valid()) {
+            // The job has ended: it lost nothing, and nobody waits for it any more.
+            return None;
         }
         let lost = own.lost();
         let released = tokio::select! {
@@ -254,12 +236,12 @@ impl Running<'_> {
     }
 
     fn unconfirmed(&self, why: &str) {
-        complain(&format!("{} could not be released: {why}", plain(&self.args.name)));
+        complain(&format!("{} could not be released: {why}", plain(&self.args.wanted.name)));
     }
 
     /// The job is gone, all of it, and what was ours is released, or was lost: judges.
     fn settle(&self, lost: Option<String>, outcome: &Outcome) -> Result<Finish, Failure> {
-        let name = plain(&self.args.name);
+        let name = plain(&self.args.wanted.name);
         let so = if matches!(outcome.end, End::NotStarted(_)) { "was not started" } else { "was stopped" };
         let stopped = match outcome.reason {
             Some(Reason::MaxHold) => Some(format!("{name} was held as long as --max-hold allows: the job {so}")),
@@ -302,33 +284,6 @@ fn grace(wanted: Option<Duration>, ttl: Duration) -> Result<Duration, Failure> {
 fn default_note(command: &[OsString]) -> String {
     let program = command.first().map(Path::new).and_then(Path::file_name);
     program.map(|p| p.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-async fn unless_ended<T>(work: impl Future<Output = T>, signals: &mut UnboundedReceiver<Caught>) -> Result<T, Caught> {
-    tokio::select! {
-        biased;
-        done = work => Ok(done),
-        caught = fatal(signals) => Err(caught),
-    }
-}
-
-/// The next signal that ends a program which has only to release.
-async fn asked_to_end(signals: &mut UnboundedReceiver<Caught>) -> Caught {
-    loop {
-        let caught = fatal(signals).await;
-        if caught.asks_to_end() {
-            return caught;
-        }
-    }
-}
-
-fn ended_by(caught: Caught) -> Finish {
-    // A loop in a script goes on when a command of it only *exits* with 130.
-    if caught.signal == SIGINT && caught.from_terminal {
-        Finish::Signal(SIGINT)
-    } else {
-        Finish::Code(exit::by_signal(caught.signal))
-    }
 }
 
 #[cfg(test)]

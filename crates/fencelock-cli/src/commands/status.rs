@@ -11,7 +11,7 @@ pub(crate) fn main(common: &Common, args: &Status) -> Result<Finish, Failure> {
         let client = super::connect(common, &url).await?;
         let status = client.inspect(&args.name).await?;
         if args.quiet {
-            return Ok(Finish::Code(if status.holders.is_empty() { exit::FREE } else { exit::OK }));
+            return Ok(Finish::Code(if status.holders.is_empty() { exit::NONE } else { exit::OK }));
         }
         let text = if args.json { render::json(&status, client.info())? } else { render::status(&status) };
         render::print(&text)?;

@@ -1,0 +1,157 @@
+//! `hold`: no job, until standard input ends or a signal comes.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+use common::pty::Shell;
+use common::{Place, Running, STUCK, code_of, end_of, finish, kill, pid_of, start, stop, until};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Holds `x`, and what it said.
+fn held(command: &mut Command) -> (Running, Value) {
+    let mut holder = start(command.stdout(Stdio::piped()));
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+    let object = serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line:?}"));
+    (holder, object)
+}
+
+fn hold(place: &Place, options: &[&str]) -> Command {
+    let mut command = place.fencelock();
+    command.args(["hold", "x"]).args(options);
+    command
+}
+
+fn is_free(place: &Place) -> bool {
+    finish(place.fencelock().args(["status", "-q", "x"])).0 == 1
+}
+
+// Planted: the line before the grant; no release at the end of the input.
+#[test]
+fn it_is_held_until_standard_input_ends() {
+    let place = Place::new();
+    let (mut holder, object) = held(hold(&place, &["--note", "deploy"]).stdin(Stdio::piped()));
+    assert_eq!((&object["name"], &object["engine"], &object["mode"]), (&"x".into(), &"sqlite".into(), &"mutex".into()));
+    assert_eq!((object["token"].to_string(), object["ttl_ms"].as_u64()), (place.token(), Some(30_000)));
+    let (code, _, err) = finish(hold(&place, &["-n"]).stdin(Stdio::piped()));
+    assert_eq!(code, 75);
+    assert!(err.contains("\"deploy\""), "{err}");
+    // What is said there is nothing to it.
+    holder.stdin.as_mut().expect("its input").write_all(b"one\ntwo\n").expect("written");
+    assert!(!is_free(&place));
+    drop(holder.stdin.take());
+    assert_eq!(code_of(end_of(&mut holder)), 0);
+    assert!(is_free(&place));
+}
+
+// Planted: /dev/null taken for an input that has ended; the signal's own code.
+#[test]
+fn a_signal_ends_it_and_no_empty_input_does() {
+    let place = Place::new();
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::USR1] {
+        let (mut holder, _) = held(hold(&place, &[]).stdin(Stdio::null()));
+        // It has looked at its input before it said that it holds.
+        assert!(!is_free(&place));
+        kill(pid_of(&holder).as_raw_pid(), signal);
+        assert_eq!(code_of(end_of(&mut holder)), 0, "{signal:?}");
+        assert!(is_free(&place));
+    }
+    // Closed from the start: what stands in for it is /dev/null.
+    let mut closed = Command::new("bash");
+    let script = format!("exec {} hold x <&-", common::binary().display());
+    let (mut holder, _) = held(closed.args(["-c", &script]).env("FENCELOCK_URL", place.url()));
+    kill(pid_of(&holder).as_raw_pid(), Signal::TERM);
+    assert_eq!(code_of(end_of(&mut holder)), 0);
+}
+
+// Planted: a loss taken for the end of the input.
+#[test]
+fn a_loss_is_told_by_76() {
+    let place = Place::new();
+    let (mut holder, _) = held(hold(&place, &[]).stdin(Stdio::piped()));
+    let token = place.token();
+    assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &token])).0, 0);
+    assert_eq!(code_of(end_of(&mut holder)), 76);
+}
+
+// Planted: the wait for the lock hears no signal; `--skip-ok` forgotten.
+#[test]
+fn whoever_waits_can_give_up() {
+    let place = Place::new();
+    let (mut holder, _) = held(hold(&place, &[]).stdin(Stdio::piped()));
+    let mut waiter = start(hold(&place, &[]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()));
+    place.waiting(1);
+    kill(pid_of(&waiter).as_raw_pid(), Signal::TERM);
+    assert_eq!(code_of(end_of(&mut waiter)), 143);
+    place.waiting(0);
+    assert_eq!(finish(hold(&place, &["-w", "10ms", "-E", "3"]).stdin(Stdio::piped())).0, 3);
+    assert_eq!(finish(hold(&place, &["-n", "--skip-ok"]).stdin(Stdio::piped())), (0, String::new(), String::new()));
+    drop(holder.stdin.take());
+    assert_eq!(code_of(end_of(&mut holder)), 0);
+}
+
+// Planted: the line written by the thread that hears of the loss; a closed output taken for one that was written.
+#[test]
+fn a_reader_that_does_not_read_keeps_nothing() {
+    let place = Place::new();
+    let mut gone = Command::new("bash");
+    let script = format!("{} hold x > >(exec true) 2> $D/said; echo $? > $D/end", common::binary().display());
+    gone.args(["-c", &script]).env("FENCELOCK_URL", place.url()).env("D", place.path("")).stdin(Stdio::piped());
+    // Whether the reader has gone already when the line comes is chance.
+    let mut running = start(&mut gone);
+    until("held, or given back", || (!is_free(&place) || !place.read("end").is_empty()).then_some(()));
+    drop(running.stdin.take());
+    end_of(&mut running);
+    assert!(["0\n", "74\n"].contains(&&*place.read("end")), "{}", place.read("said"));
+    assert!(is_free(&place));
+    // A pipe that is full: nobody ever reads it.
+    let mut full = Command::new("bash");
+    let script =
+        "mkfifo $D/pipe; exec 7<>$D/pipe; head -c 65536 /dev/zero >&7; exec $F hold x --ttl 1s >&7 2>/dev/null";
+    full.args(["-c", script]).env("F", common::binary()).env("FENCELOCK_URL", place.url()).env("D", place.path(""));
+    let mut running = start(full.stdin(Stdio::piped()));
+    until("it is held", || (!is_free(&place)).then_some(()));
+    let token = place.token();
+    assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &token])).0, 0);
+    assert_eq!(code_of(end_of(&mut running)), 76);
+}
+
+// Planted: no word of a loss to one that stood still.
+#[test]
+fn one_that_stood_still_is_told() {
+    let place = Place::new();
+    let mut command = hold(&place, &["--ttl", "1s"]);
+    let (mut holder, _) = held(command.stdin(Stdio::piped()).stderr(Stdio::null()));
+    stop(pid_of(&holder));
+    let (code, _, err) = finish(place.fencelock().args(["run", "x", "--wait", "5s", "--", "true"]));
+    assert_eq!(code, 0, "{err}");
+    kill(pid_of(&holder).as_raw_pid(), Signal::CONT);
+    let began = std::time::Instant::now();
+    assert_eq!(code_of(end_of(&mut holder)), 76);
+    assert!(began.elapsed() < STUCK);
+}
+
+// Planted: a terminal read from the background, which stops whoever does.
+#[test]
+fn on_a_terminal_ctrl_d_ends_it_and_nothing_does_in_the_background() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    for (key, turn) in [("\x04", 1), ("\x03", 2)] {
+        shell.line(&format!("$F hold x; echo end{turn}:$? | tr e E"));
+        shell.expect("\"token\":");
+        shell.keys(key);
+        shell.expect(&format!("End{turn}:0"));
+        assert!(is_free(&place));
+    }
+    shell.line("set -m; $F hold x > $D/said & echo $! > $D/job");
+    let pid = place.pid("job");
+    place.line("said");
+    // Were it stopped by its first read, a signal would not end it before it goes on.
+    shell.line("kill $!; wait $!; echo end3:$? | tr e E");
+    shell.expect("End3:0");
+    until("its end", || (!common::lives(pid.as_raw_pid())).then_some(()));
+    assert!(is_free(&place));
+}
