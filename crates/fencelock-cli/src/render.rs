@@ -8,6 +8,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use fencelock::{Busy, Claim, EngineInfo, Holder, Kind, Status, Waiter};
+use rustix::process::getpgrp;
+use rustix::stdio::stderr;
+use rustix::termios::{isatty, tcgetpgrp, tcgetwinsize};
 use serde::Serialize;
 
 use crate::exit::{self, Failure};
@@ -37,6 +40,8 @@ static WRITER: OnceLock<Sender<Message>> = OnceLock::new();
 
 enum Message {
     Line(String),
+    /// The last line of a terminal, in the place of the one before; empty: none any more.
+    Shown(String),
     /// To be answered when all before it is written.
     End(Sender<()>),
 }
@@ -49,15 +54,75 @@ pub(crate) fn detach() -> io::Result<()> {
     }
     let (tx, rx) = channel();
     std::thread::Builder::new().name("messages".into()).stack_size(128 << 10).spawn(move || {
+        let mut shown = String::new();
         for message in rx {
             match message {
+                // Below a line that is shown there is nothing: it is written anew.
+                Message::Line(line) if !shown.is_empty() => write(&format!("{CLEAR}{line}{shown}")),
                 Message::Line(line) => write(&line),
+                Message::Shown(line) => {
+                    write(&format!("{CLEAR}{line}"));
+                    shown = line;
+                }
                 Message::End(written) => drop(written.send(())),
             }
         }
     })?;
     let _ = WRITER.set(tx);
     Ok(())
+}
+
+/// To the first column, and nothing to the right of it.
+const CLEAR: &str = "\r\x1b[K";
+/// So long a job waits, at most, until what was shown is gone.
+const SHOWN: Duration = Duration::from_millis(250);
+static IS_SHOWN: AtomicBool = AtomicBool::new(false);
+
+/// What stands at standard error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// No terminal.
+    Nobody,
+    /// A terminal with another program in front.
+    Behind,
+    InFront,
+}
+
+pub(crate) fn before() -> Before {
+    match tcgetpgrp(stderr()) {
+        _ if !isatty(stderr()) => Before::Nobody,
+        Ok(front) if front == getpgrp() => Before::InFront,
+        _ => Before::Behind,
+    }
+}
+
+/// Shows a line in the place of the one that was shown before, as much as fits.
+pub(crate) fn show(line: &str) {
+    let columns = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
+    IS_SHOWN.store(true, Relaxed);
+    send(Message::Shown(cut(line, columns)));
+}
+
+/// A line that is longer than the terminal is wide could not be taken back. 0: nobody knows how wide it is.
+fn cut(line: &str, columns: usize) -> String {
+    let mut left = if columns == 0 { usize::MAX } else { columns - 1 };
+    // A character outside ASCII may be two columns wide.
+    let fits = |c: &char| left.checked_sub(if c.is_ascii() { 1 } else { 2 }).map(|rest| left = rest).is_some();
+    line.chars().take_while(fits).collect()
+}
+
+/// Takes back what is shown. Returns when it is gone, or soon where nobody reads.
+pub(crate) fn show_no_more() {
+    if IS_SHOWN.swap(false, Relaxed) {
+        send(Message::Shown(String::new()));
+        let (tx, written) = channel();
+        send(Message::End(tx));
+        let _ = written.recv_timeout(SHOWN);
+    }
+}
+
+fn send(message: Message) {
+    let _ = WRITER.get().map(|writer| writer.send(message));
 }
 
 /// Somebody waits for the end of this process.
@@ -317,6 +382,17 @@ mod tests {
     fn nothing_that_a_terminal_obeys_is_printed() {
         assert_eq!(plain("a\x1b[31mb\u{9b}2Jc\x07\r\n\x7f\u{202e}d é 日"), "a[31mb2Jcd é 日");
         assert_eq!(escape_c1("\"a\u{9b}b\""), "\"a\\u009bb\"");
+    }
+
+    // Planted: the last column filled, which moves the cursor on.
+    #[test]
+    fn what_is_shown_fits_on_a_line() {
+        assert_eq!(cut("waiting", 0), "waiting");
+        assert_eq!(cut("waiting", 8), "waiting");
+        assert_eq!(cut("waiting", 7), "waitin");
+        assert_eq!(cut("a日本", 6), "a日本");
+        assert_eq!(cut("a日本", 5), "a日");
+        assert_eq!(cut("ab", 1), "");
     }
 
     // Planted: seconds and minutes swapped in the third line.

@@ -132,19 +132,61 @@ fn nohup_outlives_the_terminal() {
     assert_eq!(place.line("done"), "done");
 }
 
-// Planted: nothing said while it waits.
+// Planted: nothing said while it waits; the line left standing; the same line for ever.
 #[test]
-fn a_waiter_says_who_is_in_the_way() {
+fn a_waiter_says_who_is_in_the_way_for_as_long_as_it_is() {
     let place = Place::new();
     let mut shell = Shell::start(&place);
-    shell.line("$F run x --note $'night\\x1b[31mly' -- bash -c 'echo $$ > $D/job; sleep 600' &");
+    shell.line("$F run x --ttl 20s --note $'night\\x1b[31mly' -- bash -c 'echo $$ > $D/job; sleep 600' &");
     let job = place.pid("job").as_raw_pid();
     shell.line("$F run x -- echo $((6*7)):in");
     shell.expect("waiting for x: held ");
     // The escape itself is gone.
     shell.expect("\"night[31mly\" (token ");
+    // It is said again, in the same place, and how long it is held goes on.
+    shell.expect("\r\x1b[Kwaiting for x: held ");
+    shell.expect("\r\x1b[Kwaiting for x: held ");
+    let screen = shell.screen();
+    let mut said: Vec<_> =
+        screen.split("\r\x1b[Kwaiting for x: held ").skip(1).filter_map(|s| s.split(' ').next()).collect();
+    said.dedup();
+    assert!(said.len() > 1, "{screen}");
     common::kill(job, rustix::process::Signal::KILL);
-    shell.expect("42:in");
+    // What the job prints comes where it stood.
+    shell.expect("\r\x1b[K42:in");
+}
+
+// Planted: the line drawn from the background, over what is typed in front.
+#[test]
+fn from_the_background_it_is_said_once() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("set -m; $F run x -- bash -c 'echo $$ > $D/job; sleep 600' &");
+    let job = place.pid("job").as_raw_pid();
+    shell.line("$F run x -- bash -c 'echo yes > $D/ran' &");
+    shell.expect("waiting for x: held ");
+    place.waiting(1);
+    std::thread::sleep(std::time::Duration::from_millis(2_200));
+    common::kill(job, rustix::process::Signal::KILL);
+    place.line("ran");
+    shell.line("echo code:$? | tr c C");
+    shell.expect("Code:");
+    assert_eq!(shell.screen().matches("waiting for x: ").count(), 1, "{}", shell.screen());
+    assert!(!shell.screen().contains("\x1b[Kwaiting"), "{}", shell.screen());
+}
+
+// Planted: the end of the terminal not heard while it waits.
+#[test]
+fn a_terminal_that_goes_away_ends_the_wait() {
+    let place = Place::new();
+    let _holder = start(&mut place.run(&[], "echo $$ > $D/job; exec sleep 600"));
+    place.pid("job");
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x -- bash -c 'echo yes > $D/ran'");
+    shell.expect("waiting for x: held ");
+    place.waiting(1);
+    drop(shell);
+    place.waiting(0);
 }
 
 // Planted: an exit with 130 instead of a death by INT.

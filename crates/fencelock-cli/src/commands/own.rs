@@ -1,11 +1,11 @@
 //! What `run` and `hold` hold, in whatever mode, and how they wait for it.
 
 use std::future::{Future, pending};
-use std::io::IsTerminal;
 use std::ops::Deref;
+use std::pin::Pin;
 use std::time::Duration;
 
-use fencelock::{Acquire, Busy, Client, ErrorKind, Guard, Held, Kind, SharedGuard, Token, Try};
+use fencelock::{Acquire, Busy, Client, ErrorKind, Guard, Held, Holder, Kind, SharedGuard, Token, Try};
 use signal_hook::consts::signal::{SIGCONT, SIGINT, SIGWINCH};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
@@ -15,7 +15,7 @@ use super::join::Outer;
 use crate::args::Wanted;
 use crate::exit::{self, Failure};
 use crate::mode::{self, Mode, Permits};
-use crate::render::{self, complain, plain, tell};
+use crate::render::{self, Before, complain, plain, tell};
 use crate::supervise::signals::Caught;
 
 /// A hold of our own.
@@ -83,25 +83,27 @@ impl Waiting<'_> {
         match self.wanted.mode() {
             Mode::Mutex => {
                 let lock = client.mutex(name).ttl(ttl).note(note).at_least(at_least);
-                self.ask(|| lock.try_lock(), |d| lock.try_lock_for(d), || lock.lock()).await
+                self.ask(client, || lock.try_lock(), |d| lock.try_lock_for(d), || lock.lock()).await
             }
             Mode::Permits(Permits { take, of }) => {
                 let lock = client.semaphore(name, of).ttl(ttl).note(note).at_least(at_least);
-                self.ask(|| lock.try_acquire(take), |d| lock.try_acquire_for(take, d), || lock.acquire(take)).await
+                self.ask(client, || lock.try_acquire(take), |d| lock.try_acquire_for(take, d), || lock.acquire(take))
+                    .await
             }
             Mode::Read => {
                 let lock = client.rw_lock(name).ttl(ttl).note(note).at_least(at_least);
-                self.ask(|| lock.try_read(), |d| lock.try_read_for(d), || lock.read()).await
+                self.ask(client, || lock.try_read(), |d| lock.try_read_for(d), || lock.read()).await
             }
             Mode::Write => {
                 let lock = client.rw_lock(name).ttl(ttl).note(note).at_least(at_least);
-                self.ask(|| lock.try_write(), |d| lock.try_write_for(d), || lock.write()).await
+                self.ask(client, || lock.try_write(), |d| lock.try_write_for(d), || lock.write()).await
             }
         }
     }
 
     async fn ask<G>(
         &mut self,
+        client: &Client,
         now: impl FnOnce() -> Acquire<Try<G>>,
         within: impl FnOnce(Duration) -> Acquire<Try<G>>,
         some_day: impl FnOnce() -> Acquire<G>,
@@ -112,48 +114,56 @@ impl Waiting<'_> {
         Acquire<Try<G>>: Future<Output = fencelock::Result<Try<G>>> + Unpin,
     {
         let got = if self.wanted.no_wait {
-            self.watched(now()).await?
+            self.watched(client, now()).await?
         } else if let Some(patience) = self.wanted.wait {
-            self.watched(within(patience)).await?
+            self.watched(client, within(patience)).await?
         } else {
-            self.watched(some_day()).await?.map(Ok)
+            self.watched(client, some_day()).await?.map(Ok)
         };
         Ok(got.map(|answer| answer.map(Own::from)))
     }
 
     /// Waits for the lock, says on a terminal who is in the way, and gives up on a signal.
-    async fn watched<A>(&mut self, mut acquire: Acquire<A>) -> Result<fencelock::Result<A>, Caught>
+    async fn watched<A>(&mut self, client: &Client, mut acquire: Acquire<A>) -> Result<fencelock::Result<A>, Caught>
     where
         Acquire<A>: Future<Output = fencelock::Result<A>> + Unpin,
     {
         let second = Duration::from_secs(1);
-        let mut next_look = Some(Instant::now() + second);
+        let mut next_look = Instant::now() + second;
+        let mut hinted = false;
+        // What was said when it queued is old soon: how long the lease has left tells whether its holder lives.
+        let name = &self.wanted.name;
+        let look = || async { client.inspect(name).await.ok().and_then(|status| status.holders.into_iter().next()) };
+        let mut looking: Option<Pin<Box<dyn Future<Output = Option<Holder>> + '_>>> = None;
+        let _line = Line;
         loop {
             tokio::select! {
                 biased;
                 got = &mut acquire => return Ok(got),
                 caught = fatal(self.signals) => return Err(caught),
-                () = at(next_look) => {
-                    next_look = match acquire.blocked_by() {
-                        Some(busy) => {
-                            self.say_who(&busy);
-                            None
-                        }
-                        None => Some(Instant::now() + second),
-                    };
+                holder = some(&mut looking) => {
+                    looking = None;
+                    if let Some(mut busy) = acquire.blocked_by() {
+                        busy.holder = holder.map(Box::new).or(busy.holder);
+                        render::show(&render::waiting(name, &busy));
+                    }
+                }
+                () = sleep_until(next_look) => {
+                    next_look = Instant::now() + second;
+                    let Some(busy) = acquire.blocked_by() else { continue };
+                    // Whoever waits for itself is told without a terminal too: nobody else will end that wait.
+                    let hint = self.for_itself(&busy).filter(|_| !hinted);
+                    let before = render::before();
+                    if hint.is_some() || before == Before::Behind && !hinted {
+                        tell(&render::waiting(name, &busy));
+                        hint.map(tell);
+                        hinted = true;
+                    }
+                    if before == Before::InFront && looking.is_none() {
+                        looking = Some(Box::pin(look()));
+                    }
                 }
             }
-        }
-    }
-
-    fn say_who(&self, busy: &Busy) {
-        let for_itself = self.for_itself(busy);
-        // Whoever waits for itself is told without a terminal too: nobody else will end that wait.
-        if std::io::stderr().is_terminal() || for_itself.is_some() {
-            tell(&render::waiting(&self.wanted.name, busy));
-        }
-        if let Some(hint) = for_itself {
-            tell(hint);
         }
     }
 
@@ -219,9 +229,17 @@ pub(crate) async fn kept(
     }
 }
 
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment).await,
+/// The line that says who is in the way is gone when the wait is over, however it ends: what a job prints comes after it.
+struct Line;
+impl Drop for Line {
+    fn drop(&mut self) {
+        render::show_no_more();
+    }
+}
+
+async fn some<F: Future + Unpin>(future: &mut Option<F>) -> F::Output {
+    match future {
+        Some(future) => future.await,
         None => pending().await,
     }
 }
