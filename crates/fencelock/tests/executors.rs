@@ -1,0 +1,219 @@
+//! Every engine from executors that are not tokio, and one client from several runtimes of tokio that come and go.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+use fencelock::{Client, ErrorKind, LossReason, MultiLock, Page, TakenAway};
+use std::{any::Any, future::Future, sync::Arc, thread, time::Duration};
+
+/// So long nothing takes that is not stuck.
+const STUCK: Duration = Duration::from_secs(20);
+
+/// Every engine of this build that others reach, too, with its server.
+fn engines() -> Vec<(String, Box<dyn Any>)> {
+    let mut engines: Vec<(String, Box<dyn Any>)> = Vec::new();
+    macro_rules! with {
+        ($feature:literal, $server:expr, $url:expr) => {
+            #[cfg(feature = $feature)]
+            {
+                let server = $server;
+                engines.push(($url(&server), Box::new(server)));
+            }
+        };
+    }
+    use fencelock_testkit as kit;
+    let in_folder = |folder: &kit::Folder| format!("sqlite:{}", folder.path().join("locks.db").display());
+    with!("sqlite", kit::Folder::new("executors"), in_folder);
+    with!("redis", kit::Redis::start(), kit::Redis::url);
+    with!("postgres", kit::Postgres::start(), kit::Postgres::url);
+    with!("postgres", kit::Postgres::start(), |server: &kit::Postgres| server.url() + "?strategy=session");
+    with!("mysql", kit::MariaDb::start(), kit::MariaDb::url);
+    with!("mysql", kit::MariaDb::start(), |server: &kit::MariaDb| server.url() + "?strategy=session");
+    with!("etcd", kit::Etcd::start(), kit::Etcd::url);
+    with!("zookeeper", kit::ZooKeeper::start(), kit::ZooKeeper::url);
+    engines
+}
+
+/// What a user of any executor does: wait, be told of a loss, give back; every kind of lock that there is.
+async fn story(url: &str) {
+    assert!(tokio::runtime::Handle::try_current().is_err(), "no tokio here");
+    let (client, other) = (fencelock::connect(url).await.unwrap(), fencelock::connect(url).await.unwrap());
+    let (mutex, can) = (client.mutex("m"), client.info().capabilities.clone());
+    let guard = mutex.lock().await.unwrap();
+    assert!(other.mutex("m").try_lock().await.unwrap().is_err());
+    assert!(other.mutex("m").try_lock_for(Duration::from_millis(20)).await.unwrap().is_err());
+    // Where nobody is told of what is taken away, the next renewal tells.
+    let ttl = if can.taken_away == TakenAway::Pushed { client.ttl() } else { can.min_ttl.max(Duration::from_secs(2)) };
+    let waiter = thread::spawn(move || {
+        let wait = other.mutex("m").ttl(ttl).lock();
+        pollster::block_on(wait).map(|guard| (guard, other))
+    });
+    while client.inspect("m").await.unwrap().waiters.is_empty() {
+        pause().await;
+    }
+    assert_eq!(guard.run(async { 42 }).await.unwrap(), 42);
+    guard.release().await.unwrap();
+    let (theirs, other) = waiter.join().unwrap().unwrap();
+    let lost = theirs.lost();
+    assert_eq!(client.list("", &Page::default()).await.unwrap().items.len(), 1);
+    client.force_release("m", theirs.token()).await.unwrap();
+    assert_eq!(lost.await, LossReason::TakenOver, "{url}");
+    drop(theirs);
+    // A wait that is given up leaves nothing in the way.
+    let guard = mutex.lock().await.unwrap();
+    let mut wait = other.mutex("m").lock();
+    assert!(is_pending(&mut wait).await);
+    drop(wait);
+    guard.release().await.unwrap();
+    let guard = other.mutex("m").lock().await.unwrap();
+    let again = other.owner();
+    drop(guard);
+    let mine = other.mutex("r").reentrant(&again).lock().await.unwrap();
+    drop(other.mutex("r").reentrant(&again).lock().await.unwrap());
+    mine.release().await.unwrap();
+    if can.read_write {
+        let reader = client.rw_lock("rw").read().await.unwrap();
+        assert!(client.rw_lock("rw").try_write().await.unwrap().is_err());
+        reader.release().await.unwrap();
+        let writer = client.rw_lock("rw").write().await.unwrap();
+        if can.downgrade {
+            writer.downgrade().await.unwrap().release().await.unwrap();
+        }
+    }
+    if can.permits {
+        let some = client.semaphore("s", 3).acquire(2).await.unwrap();
+        assert!(client.semaphore("s", 3).try_acquire(2).await.unwrap().is_err());
+        some.release().await.unwrap();
+        client.semaphore("s", 3).resize(3, 4).await.unwrap();
+    }
+    let term = client.election("e").campaign("me").await.unwrap();
+    assert_eq!(&*client.election("e").leader().await.unwrap().unwrap().candidate, "me");
+    let mut observer = client.election("e").observe();
+    assert_eq!(&*observer.changed().await.unwrap().unwrap().candidate, "me");
+    term.resign().await.unwrap();
+    match client.cell("c").update(|_| "7").await {
+        Ok(written) => {
+            assert_eq!(client.cell("c").load().await.unwrap(), written);
+            client.cell("c").remove(written.version).await.unwrap().unwrap();
+        }
+        Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported, "{url}: {e}"),
+    }
+    let both = MultiLock::new([client.mutex("x"), client.mutex("y")]).lock().await.unwrap();
+    assert!(client.mutex("x").try_lock().await.unwrap().is_err());
+    both.release().await.unwrap();
+    if can.tickets {
+        let ticket = client.mutex("t").lock().await.unwrap().into_ticket().await.unwrap();
+        other.adopt(&ticket).await.unwrap().release().await.unwrap();
+    }
+    other.shutdown(STUCK).await.unwrap();
+    client.shutdown(STUCK).await.unwrap();
+    let closed = client.mutex("m").lock().await.map(drop).unwrap_err();
+    assert_eq!(closed.kind(), ErrorKind::Closed, "{url}: {closed}");
+}
+
+/// Somewhere else than on this executor.
+async fn pause() {
+    let (tx, rx) = tokio::sync::oneshot::channel();
+    thread::spawn(move || {
+        thread::sleep(Duration::from_millis(2));
+        let _ = tx.send(());
+    });
+    let _ = rx.await;
+}
+
+/// Polls it once; true when it is not ready.
+async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
+    std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx).is_pending())).await
+}
+
+/// Planted to see it go red: `Held::lost` with a timer of the caller's runtime.
+#[test]
+fn every_engine_on_smol() {
+    for (url, _server) in engines() {
+        smol::block_on(smol::spawn(async move {
+            let in_time = async {
+                smol::Timer::after(STUCK).await;
+                panic!("stuck");
+            };
+            smol::future::or(story(&url), in_time).await;
+        }));
+    }
+}
+
+/// Planted to see it go red: the same.
+#[test]
+fn every_engine_where_there_is_no_executor_at_all() {
+    for (url, _server) in engines() {
+        pollster::block_on(story(&url));
+    }
+}
+
+/// A client outlives the runtime on which it was connected, and those on which it was used: also what is held.
+///
+/// Planted to see it go red: connections left to the runtime that had opened them.
+#[test]
+fn one_client_on_runtimes_that_come_and_go() {
+    let on_its_own = |work: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
+        thread::spawn(|| tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work))
+            .join()
+            .unwrap();
+    };
+    for (url, _server) in engines() {
+        let (tx, rx) = std::sync::mpsc::channel();
+        on_its_own(Box::pin(async move {
+            tx.send(Arc::new(fencelock::connect(&url).await.unwrap())).unwrap();
+        }));
+        let client: Arc<Client> = rx.recv().unwrap();
+        let kept = Arc::new(std::sync::Mutex::new(None));
+        for turn in 0..3 {
+            let (client, kept) = (client.clone(), kept.clone());
+            on_its_own(Box::pin(async move {
+                // Held by a runtime that has ended: it is renewed all the same, and is given back on another one.
+                let before: Option<fencelock::Guard> = kept.lock().unwrap().take();
+                assert_eq!(before.is_some(), turn > 0);
+                if let Some(before) = before {
+                    assert!(client.mutex("a").try_lock().await.unwrap().is_err());
+                    before.release().await.unwrap();
+                }
+                let guard = client.mutex("a").lock().await.unwrap();
+                let wait = tokio::spawn({
+                    let client = client.clone();
+                    async move { client.mutex("a").lock().await.unwrap() }
+                });
+                while client.inspect("a").await.unwrap().waiters.is_empty() {
+                    tokio::time::sleep(Duration::from_millis(2)).await;
+                }
+                drop(guard);
+                *kept.lock().unwrap() = Some(wait.await.unwrap());
+            }));
+        }
+        drop(kept.lock().unwrap().take());
+        pollster::block_on(client.shutdown(STUCK)).unwrap();
+    }
+}
+
+mod a_static_client {
+    //! As users write it: one client for all tests of a file, each of which has a runtime of its own.
+    use super::*;
+    static CLIENT: tokio::sync::OnceCell<Client> = tokio::sync::OnceCell::const_new();
+
+    async fn client() -> &'static Client {
+        CLIENT.get_or_init(|| async { fencelock::connect("memory:").await.unwrap() }).await
+    }
+    async fn work() {
+        for _ in 0..20 {
+            let guard = client().await.mutex("shared").lock().await.unwrap();
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+        }
+    }
+    #[tokio::test]
+    async fn one() {
+        work().await;
+    }
+    #[tokio::test]
+    async fn two() {
+        work().await;
+    }
+    #[tokio::test(flavor = "multi_thread")]
+    async fn three() {
+        work().await;
+    }
+}
