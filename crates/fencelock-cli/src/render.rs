@@ -8,8 +8,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use fencelock::{Busy, Claim, EngineInfo, Holder, Kind, Status, Waiter};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::getpgrp;
-use rustix::stdio::stderr;
+use rustix::stdio::{stderr, stdout};
 use rustix::termios::{isatty, tcgetpgrp, tcgetwinsize};
 use serde::Serialize;
 
@@ -157,6 +158,13 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<bool, Failure> {
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(e) => Err(Failure::new(exit::OUTPUT, format!("cannot write to standard output: {e}"))),
     }
+}
+
+/// Whether anybody can still read standard output: a pipe's reader may have gone while there is nothing to say.
+pub(crate) fn is_read() -> bool {
+    let mut output = [PollFd::from_borrowed_fd(stdout(), PollFlags::empty())];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(poll(&mut output, Some(&now)), Ok(1)) || !output[0].revents().contains(PollFlags::ERR)
 }
 
 /// Text of other machines without what a terminal would obey: C0 with ESC, DEL, C1, and marks that turn the direction.

@@ -67,6 +67,24 @@ fn list_shows_what_is_held_and_watch_what_changes() {
     assert_ne!(first["holders"][0]["hold"], second["holders"][0]["hold"]);
 }
 
+// Planted: what is free left out; a reader that has gone noticed with the next line alone.
+#[test]
+fn a_program_that_watches_hears_of_what_is_free_and_may_go_at_any_time() {
+    let place = Place::new();
+    let mut holder = holder(&place);
+    let mut watch = start(place.fencelock().args(["list", "--watch", "--json"]).stdout(Stdio::piped()));
+    let mut lines = BufReader::new(watch.stdout.take().expect("its output")).lines();
+    let mut next = || -> Value { serde_json::from_str(&lines.next().expect("a line").expect("text")).expect("JSON") };
+    assert_eq!(next()["holders"].as_array().map(Vec::len), Some(1));
+    kill(place.pid("job").as_raw_pid(), Signal::KILL);
+    end_of(&mut holder);
+    let free = next();
+    assert_eq!((&free["name"], free["holders"].as_array().map(Vec::len)), (&"x".into(), Some(0)));
+    // From here on there is nothing to say.
+    drop(lines);
+    assert_eq!(code_of(end_of(&mut watch)), 0);
+}
+
 // Planted: the token not compared; the holder not shown.
 #[test]
 fn release_needs_force_and_the_token() {

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use fencelock::{Client, Page, Status};
+use fencelock::{Client, Name, Page, Status};
 
 use super::Finish;
 use crate::args::{Common, List};
@@ -14,18 +14,26 @@ pub(crate) fn main(common: &Common, args: &List) -> Result<Finish, Failure> {
     let url = super::url(common)?;
     super::runtime()?.block_on(async {
         let client = super::connect(common, &url).await?;
-        let mut shown = None;
+        let mut shown: Option<Vec<String>> = None;
+        let mut names: Vec<Name> = Vec::new();
         loop {
             let locks = all(&client, &args.prefix).await?;
             let now = fingerprint(&locks);
             if shown.as_ref() != Some(&now) {
-                let text = page(args, &client, &locks)?;
+                let mut text = page(args, &client, &locks)?;
+                if args.json {
+                    // Programs do not see that a line is not there any more.
+                    for gone in names.iter().filter(|name| locks.iter().all(|lock| lock.name != **name)) {
+                        text.push_str(&render::json(&Status::free((*gone).clone()), client.info())?);
+                    }
+                }
                 if !render::print(&text)? {
                     return Ok(Finish::Code(exit::OK));
                 }
+                names = locks.iter().map(|lock| lock.name.clone()).collect();
                 shown = Some(now);
             }
-            if !args.watch {
+            if !args.watch || !render::is_read() {
                 return Ok(Finish::Code(exit::OK));
             }
             tokio::time::sleep(Duration::from_secs(1)).await;
