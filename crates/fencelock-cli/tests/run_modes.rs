@@ -215,7 +215,7 @@ fn a_name_is_one_kind_and_one_size() {
     for other in ["1/2", "1/4"] {
         let (code, _, err) = finish(&mut place.run(&["--permits", other], "echo > $D/ran"));
         assert_eq!(code, 78, "{err}");
-        assert!(err.contains("3 permits") && err.ends_with("run it with --permits K/3\n"), "{err}");
+        assert!(err.contains("3 permits") && err.ends_with("take it with --permits K/3\n"), "{err}");
     }
     assert_eq!(place.read("ran"), "");
     let_go(held);
