@@ -72,6 +72,10 @@ impl Cluster {
     /// Who has this slot, if that is known.
     pub(super) fn known(&self, link: &Link, slot: u16) -> Option<Arc<Server>> {
         self.asked.known()?;
+        self.believed(link, slot)
+    }
+    /// The same, whatever has gone wrong since.
+    pub(super) fn believed(&self, link: &Link, slot: u16) -> Option<Arc<Server>> {
         let owner = self.map().owner(slot)?;
         link.server_at(&owner).ok()
     }

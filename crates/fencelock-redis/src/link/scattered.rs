@@ -1,6 +1,7 @@
 //! Many keys at once, wherever they lie.
-use super::{Conn, Link};
+use super::{Conn, Link, Way, cluster::slot, server::Server};
 use crate::error::Fault;
+use fencelock_core::{BootClock, Clock, within};
 use futures_util::future::join_all;
 use redis::{Cmd, Pipeline, Value};
 #[cfg(feature = "bench")]
@@ -11,6 +12,8 @@ use std::{pin::pin, sync::Arc, time::Duration};
 pub(crate) fn next_is_watched() -> Cmd {
     redis::cmd("CLIENT").arg("CACHING").arg("YES").to_owned()
 }
+/// A server of a cluster, or none: the one server that has all.
+type Place = Result<Option<Arc<Server>>, Fault>;
 impl Link {
     /// One command for each of these keys, in one pipeline for each server; each has its own answer, in their order. A server that
     /// is silent keeps none of another one's waiting for longer than `limit`.
@@ -39,21 +42,13 @@ impl Link {
         cmd: impl Fn(usize) -> Cmd,
     ) -> Vec<Result<Value, Fault>> {
         let mut answers: Vec<Result<Value, Fault>> = keys.iter().map(|_| Err(Fault::Unreached)).collect();
-        let mut groups: Vec<(Result<Conn, Fault>, Vec<usize>)> = Vec::new();
-        for (at, key) in keys.iter().enumerate() {
-            let conn = if groups.is_empty() || self.is_cluster() { Some(self.at(key).await) } else { None };
-            let same = |(known, _): &&mut (Result<Conn, Fault>, _)| match (known, &conn) {
-                (Ok(known), Some(Ok(conn))) => Arc::ptr_eq(&known.server, &conn.server),
-                (_, conn) => conn.is_none(),
-            };
-            match groups.iter_mut().find(same) {
-                Some((_, group)) => group.push(at),
-                None => groups.push((conn.unwrap_or(Err(Fault::Unreached)), vec![at])),
-            }
-        }
-        let cmd = &cmd;
-        let asked = groups.iter().map(|(conn, group)| async move {
-            let conn = conn.as_ref().map_err(Clone::clone)?;
+        let (until, cmd) = (BootClock.now() + limit, &cmd);
+        // *Invariant:* whoever is asked has a quarter of the limit at least, so no connection is given up for what others took; and all of it
+        // is over within five quarters, before core has it tried anew.
+        let left = || BootClock.now().until(until).max(limit / 4);
+        let groups = self.grouped(limit, keys).await;
+        let asked = groups.iter().map(|(place, group)| async move {
+            let conn = self.to_place(left() / 2, place).await?;
             let watches = watches && conn.tracks;
             let mut all = Pipeline::with_capacity(2 * group.len());
             for at in group {
@@ -64,33 +59,71 @@ impl Link {
             }
             #[cfg(feature = "bench")]
             self.sent.fetch_add(all.len() as u64 - 1, Relaxed);
-            let answers = self.limited(conn, conn.server.patience().min(limit), pin!(conn.send_all(&all))).await?;
-            Ok::<_, Fault>(if watches { answers.into_iter().skip(1).step_by(2).collect() } else { answers })
-        });
-        let asked = join_all(asked).await;
-        let mut put = |at: usize, answer| {
-            if let Some(place) = answers.get_mut(at) {
-                *place = answer;
-            }
-        };
-        for ((conn, group), answer) in groups.iter().zip(asked) {
-            match answer {
-                Ok(each) => {
-                    for (at, answer) in group.iter().zip(each) {
-                        let answer = answer.extract_error().map_err(Fault::from);
-                        let answer = match (conn, answer) {
-                            (Ok(conn), Err(fault)) if fault.redirect().is_some() => {
-                                self.elsewhere(conn, &fault, limit, watches, &cmd(*at)).await
-                            }
-                            (_, answer) => answer,
-                        };
-                        put(*at, answer);
+            let answers = self.limited(&conn, conn.server.patience().min(left()), pin!(conn.send_all(&all))).await?;
+            let each: Vec<_> = if watches { answers.into_iter().skip(1).step_by(2).collect() } else { answers };
+            let each = group.iter().zip(each).map(|(at, answer)| {
+                let conn = &conn;
+                async move {
+                    match answer.extract_error().map_err(Fault::from) {
+                        Err(fault) if fault.redirect().is_some() => {
+                            let cmd = cmd(*at);
+                            let there = self.elsewhere(conn, &fault, left(), watches, &cmd);
+                            within(left(), there).await.unwrap_or(Err(Fault::Unreached))
+                        }
+                        answer => answer,
                     }
                 }
-                Err(fault) => group.iter().for_each(|at| put(*at, Err(fault.clone()))),
+            });
+            Ok::<_, Fault>(join_all(each).await)
+        });
+        for ((_, group), asked) in groups.iter().zip(join_all(asked).await) {
+            let each = asked.unwrap_or_else(|fault| group.iter().map(|_| Err(fault.clone())).collect());
+            for (at, answer) in group.iter().zip(each) {
+                if let Some(place) = answers.get_mut(*at) {
+                    *place = answer;
+                }
             }
         }
         answers
+    }
+    /// What lies together, and where, as far as that is known.
+    ///
+    /// *Invariant:* nobody is waited for here who has some of the keys and not others. One that is silent takes no connection, for each of its
+    /// keys anew: whoever waited for that would be late with those of the others.
+    async fn grouped(&self, limit: Duration, keys: &[String]) -> Vec<(Place, Vec<usize>)> {
+        let Way::Cluster(cluster) = &self.way else { return vec![(Ok(None), (0..keys.len()).collect())] };
+        let (mut groups, mut asked) = (Vec::<(Place, Vec<usize>)>::new(), false);
+        for (at, key) in keys.iter().enumerate() {
+            let slot = slot(key);
+            let place = match cluster.known(self, slot) {
+                Some(server) => Ok(Some(server)),
+                // Once is enough. Whoever does not have it any more says where it is.
+                None if !std::mem::replace(&mut asked, true) => {
+                    let told = within(limit / 2, cluster.owner(self, slot)).await.unwrap_or(Err(Fault::Unreached));
+                    told.or_else(|why| cluster.believed(self, slot).ok_or(why)).map(Some)
+                }
+                None => cluster.believed(self, slot).map(Some).ok_or(Fault::NoPrimary),
+            };
+            let same = |(known, _): &&mut (Place, _)| match (known, &place) {
+                (Ok(Some(known)), Ok(Some(server))) => Arc::ptr_eq(known, server),
+                (known, place) => known.is_err() && place.is_err(),
+            };
+            match groups.iter_mut().find(same) {
+                Some((_, group)) => group.push(at),
+                None => groups.push((place, vec![at])),
+            }
+        }
+        groups
+    }
+    async fn to_place(&self, limit: Duration, place: &Place) -> Result<Conn, Fault> {
+        let Some(server) = place.as_ref().map_err(Clone::clone)? else { return self.at("").await };
+        let conn = within(limit, self.to(server)).await.unwrap_or(Err(Fault::Unreached));
+        if let (Way::Cluster(cluster), Err(fault)) = (&self.way, &conn)
+            && fault.may_pass()
+        {
+            cluster.doubt();
+        }
+        conn
     }
     /// Where a slot is on its way it is not watched there: `ASKING` and that are for the next command each.
     async fn elsewhere(
