@@ -6,7 +6,7 @@ use crate::{
 };
 use fencelock_core::Client;
 use fencelock_testkit::{
-    Folder, RedisCluster,
+    Folder, RedisCluster, WallClock,
     processes::{self, Worker},
 };
 use std::{path::Path, time::Duration};
@@ -17,6 +17,7 @@ pub(crate) struct Cluster {
     folder: Folder,
     runtime: Runtime,
     client: Client,
+    clocks: Vec<WallClock>,
 }
 impl Cluster {
     fn url(&self) -> String {
@@ -28,7 +29,7 @@ fn url(nodes: &RedisCluster) -> String {
 }
 impl processes::Scene for Cluster {
     const ENGINE: &'static str = "Redis Cluster";
-    const WORKERS: &'static str = "two runtimes";
+    const WORKERS: &'static str = "two runtimes, three clocks";
     const TTL: Duration = Duration::from_millis(2_500);
     const BRIEF: Duration = Duration::from_millis(600);
     const AFTER_TTL: Duration = Duration::from_millis(250);
@@ -36,7 +37,11 @@ impl processes::Scene for Cluster {
     fn new() -> Self {
         let (nodes, runtime) = (RedisCluster::start(), runtime());
         let client = runtime.block_on(client(&url(&nodes)));
-        Self { nodes, folder: Folder::new("processes"), runtime, client }
+        Self { nodes, folder: Folder::new("processes"), runtime, client, clocks: Vec::new() }
+    }
+    /// Of three workers one has a clock that is 11 minutes ahead, and one that is as much behind.
+    fn with_wrong_clocks() -> Self {
+        Self { clocks: WallClock::apart(), ..Self::new() }.proved_apart()
     }
     fn folder(&self) -> &Path {
         self.folder.path()
@@ -49,7 +54,7 @@ impl processes::Scene for Cluster {
     }
     fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker {
         let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
-        Worker::start_by(None, &[&[flavour, role, &self.url()], words].concat())
+        Worker::start_by(self.clocks.get(n % 3), &[&[flavour, role, &self.url()], words].concat())
     }
     fn traces(&self) -> usize {
         // The first three have slots.

@@ -37,6 +37,7 @@ fn main() {
         ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene>),
         ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene>),
         ("a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene>),
+        ("a_stopped_head_waiter_in_a_cluster_is_passed", stopped_head_waiter::<Cluster>),
         ("cancelled_waits_leave_nothing", cancels::<Scene>),
         ("no_writer_beside_anybody", readers_and_writers::<Scene>),
         ("a_downgrade_lets_no_writer_in", downgrades::<Scene>),
