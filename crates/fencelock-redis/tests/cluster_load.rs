@@ -1,8 +1,7 @@
 //! A cluster at work: what a shard that is silent costs the others, slots that move with locks of others' layouts, and how many commands
 //! there are.
 //!
-//! Planted to see them go red: connections that are waited for one after the other, for each key anew (a sixth of the ttl left); `TRYAGAIN`
-//! told to who waits for a lock; waiters that look five times a second, and a command before each script.
+//! Planted to see it go red: connections that are waited for one after the other, for each key anew (a sixth of the ttl left).
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
@@ -34,7 +33,8 @@ async fn taken(c: &Client, many: usize) -> Vec<Guard> {
     guards
 }
 
-/// One shard answers nothing, the others have not noticed, and its connections stay open or are accepted: the others' locks are renewed in time all the while.
+/// One shard answers nothing, the others have not noticed, and its connections stay open or are accepted: the others' locks are
+/// renewed in time all the while.
 #[test]
 fn a_shard_that_is_silent() {
     let settings = vec!["cluster-require-full-coverage no".to_owned()];
