@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
-    failovers::{self, FAILOVER, Replicated, connect_to, many_threads},
+    failovers::{self, FAILOVER, Replicated, Rise, connect_to, many_threads},
     *,
 };
 use fencelock_core::{ErrorKind, LossReason, Released};
@@ -20,7 +20,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 use tokio::task::JoinSet;
 
@@ -28,9 +28,20 @@ fn url(servers: &RedisCluster, keys: &str) -> String {
     format!("redis+cluster://{}?{keys}", servers.endpoints())
 }
 impl Replicated for RedisCluster {
+    fn url(&self, keys: &str) -> String {
+        url(self, keys)
+    }
     fn primary(&self) -> usize {
         self.settle(FAILOVER);
         self.primary_of(self.slot("fl:x")).unwrap()
+    }
+    fn cut_off(&self, primary: usize) {
+        self.replicas_of(primary).into_iter().for_each(|replica| self.pause(replica, true));
+        self.ask(primary, &["CLIENT", "KILL", "TYPE", "replica"]).unwrap();
+    }
+    fn go_on(&self, primary: usize) {
+        // Nobody else is stopped.
+        (0..6).filter(|n| *n != primary).for_each(|n| self.pause(n, false));
     }
     fn kill(&self, server: usize) {
         Self::kill(self, server);
@@ -42,17 +53,45 @@ impl Replicated for RedisCluster {
         Self::restart(self, old);
         self.settle(FAILOVER);
     }
+    fn lies_with_x(&self, name: &str) -> bool {
+        self.primary_of(self.slot(&format!("fl:{name}"))) == self.primary_of(self.slot("fl:x"))
+    }
+}
+/// The replicas' clocks are so much behind.
+fn behind(by: Duration) -> RedisCluster {
+    let behind = Arc::new(WallClock::new());
+    behind.step(by, false);
+    let clocks = (0..6).map(|n| (n > 2).then(|| behind.clone())).collect();
+    RedisCluster::with(RedisClusterOptions { clocks, ..RedisClusterOptions::default() })
 }
 
 #[test]
 fn the_primary_is_killed_again_and_again() {
-    let servers = RedisCluster::start();
-    failovers::killed(&servers, &url(&servers, "ttl=2s"), "Cluster, clocks alike", tenth(20));
+    failovers::killed(&RedisCluster::start(), "", "Cluster, clocks alike", tenth(20), Rise::ForEverybody);
 }
 #[test]
 fn the_same_in_the_layout_plain() {
-    let servers = RedisCluster::start();
-    failovers::killed(&servers, &url(&servers, "ttl=2s&layout=plain&template=fl:{}"), "Cluster, plain", tenth(10));
+    let keys = "&layout=plain&template=fl:{}";
+    failovers::killed(&RedisCluster::start(), keys, "Cluster, plain", tenth(10).max(2), Rise::ForEverybody);
+}
+#[test]
+fn the_same_in_the_layout_redisson() {
+    let keys = "&layout=redisson&template=fl:{}";
+    failovers::killed(&RedisCluster::start(), keys, "Cluster, redisson", tenth(10).max(2), Rise::ForEverybody);
+}
+/// A failover takes longer.
+#[test]
+fn replicas_whose_clocks_are_a_little_behind() {
+    let what = "Cluster, replicas 0.5 s behind";
+    failovers::killed(&behind(500 * MS), "", what, tenth(20), Rise::ForEverybody);
+}
+#[test]
+fn replicas_whose_clocks_are_far_behind() {
+    (0..tenth(10)).for_each(|_| failovers::far_behind(&behind(60 * SEC)));
+}
+#[test]
+fn what_a_failover_loses_is_told_at_once() {
+    failovers::lost(&RedisCluster::start(), "Cluster");
 }
 /// Keys of others, with whatever braces: each where it belongs, its waiters and its holder told, and a signal that lies beside it.
 #[test]
@@ -160,16 +199,6 @@ fn what_redisson_keeps_beside_a_lock_lies_with_it() {
         }
     });
 }
-/// The replicas' clocks are half a second behind: a failover takes longer.
-#[test]
-fn replicas_whose_clocks_are_a_little_behind() {
-    let behind = Arc::new(WallClock::new());
-    behind.step(500 * MS, false);
-    let clocks = (0..6).map(|n| (n > 2).then(|| behind.clone())).collect();
-    let servers = RedisCluster::with(RedisClusterOptions { clocks, ..RedisClusterOptions::default() });
-    failovers::killed(&servers, &url(&servers, "ttl=2s"), "Cluster, replicas 0.5 s behind", tenth(10));
-}
-
 /// Locks of every kind of name, each where its key belongs, seen through whichever node.
 #[test]
 fn names_lie_where_their_keys_do() {
@@ -440,7 +469,7 @@ fn a_thousand_locks_whose_slots_move() {
         for worker in 0..4 {
             let (b, stop) = (b.clone(), stop.clone());
             workers.spawn(async move {
-                let (mut pairs, mut slowest) = (0, std::time::Duration::ZERO);
+                let (mut pairs, mut slowest) = (0, Duration::ZERO);
                 while !stop.load(SeqCst) {
                     let name = format!("m{}/{}", pairs % 200, worker % 2);
                     let began = Instant::now();
@@ -467,7 +496,7 @@ fn a_thousand_locks_whose_slots_move() {
             servers.move_slot(*slot, (from + 1) % 3).finish(FAILOVER);
         }
         stop.store(true, SeqCst);
-        let (mut pairs, mut slowest) = (0, std::time::Duration::ZERO);
+        let (mut pairs, mut slowest) = (0, Duration::ZERO);
         while let Some(worker) = soon(workers.join_next()).await {
             let (some, slow) = worker.unwrap();
             (pairs, slowest) = (pairs + some, slowest.max(slow));
@@ -522,7 +551,7 @@ fn a_shard_that_is_gone() {
             let lost_at = guard.lost();
             lost.spawn(async move { (lost_at.await, Instant::now()) });
         }
-        let mut slowest = std::time::Duration::ZERO;
+        let mut slowest = Duration::ZERO;
         let mut least = ttl * SEC;
         let left = || here.iter().map(|guard| guard.remaining()).min().unwrap();
         while !lost.is_empty() {

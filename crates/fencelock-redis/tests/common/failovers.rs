@@ -1,17 +1,21 @@
 //! Primaries are killed while many contend.
 use super::*;
-use fencelock_core::{Client, Engine, Token};
-use fencelock_testkit::processes::{bar, percentile};
+use fencelock_core::{BootClock, Client, Clock, Guard, HoldId, LossReason, Moment, Token};
+use fencelock_testkit::processes::{bar, percentile, tenth};
 use std::{
+    collections::BTreeMap,
+    pin::pin,
     sync::{
-        Arc, Mutex,
-        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::SeqCst},
+        Arc, Mutex, MutexGuard,
+        atomic::{AtomicBool, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
 use tokio::task::JoinSet;
 
 pub const FAILOVER: Duration = Duration::from_secs(30);
+/// Of the locks for which many contend.
+const TTL: Duration = Duration::from_secs(2);
 
 pub fn many_threads() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap()
@@ -21,96 +25,342 @@ pub async fn connect_to(url: &str) -> Client {
 }
 /// Somebody takes over when the primary is killed: that of the key of a lock `x`.
 pub trait Replicated {
+    /// How it is reached, with these keys.
+    fn url(&self, keys: &str) -> String;
     /// All are as they should be.
     fn primary(&self) -> usize;
+    /// From here on nobody has what is written but this one.
+    fn cut_off(&self, primary: usize);
+    fn go_on(&self, primary: usize);
     fn kill(&self, server: usize);
     /// Another one is the primary, and all agree.
     fn promoted(&self, old: usize);
     /// It runs again, and follows.
     fn restart(&self, old: usize);
+    /// The key of this lock lies where that of `x` does.
+    fn lies_with_x(&self, name: &str) -> bool;
+}
+/// Names of locks that lie where `x` does.
+fn names(servers: &dyn Replicated, what: &'static str) -> impl Iterator<Item = String> {
+    (0..).map(move |n| format!("{what}{n}")).filter(|name| servers.lies_with_x(name))
 }
 
-/// What the locks protect: it takes no write of a smaller token than it has seen (SAFETY T5).
-#[derive(Default)]
-struct Resource {
-    token: AtomicI64,
-    inside: AtomicUsize,
-    writes: AtomicUsize,
-    refused: AtomicUsize,
-    overlaps: AtomicUsize,
-}
+/// What the locks protect: it knows the last token and whose it was, and takes no smaller one, nor the same of another one (SAFETY T5).
+#[derive(Debug, Default)]
+struct Resource(Option<(Token, HoldId)>);
 impl Resource {
-    fn write(&self, token: Token) -> bool {
-        let is_new = self.token.fetch_max(token.get(), SeqCst) <= token.get();
-        if is_new { &self.writes } else { &self.refused }.fetch_add(1, SeqCst);
-        is_new
+    fn write(&mut self, guard: &Guard) -> bool {
+        let (token, owner) = (guard.token(), guard.id());
+        let takes = self.0.is_none_or(|(seen, by)| token > seen || (token, owner) == (seen, by));
+        if takes {
+            self.0 = Some((token, owner));
+        }
+        takes
+    }
+}
+#[derive(Clone, Copy, Debug)]
+struct Loss {
+    told: Moment,
+    end: Moment,
+}
+/// Whoever has had `x`, in the order in which they were told so: the n-th of them.
+#[derive(Debug, Default)]
+struct Story {
+    resource: Resource,
+    tokens: Vec<i64>,
+    /// And when another one came in beside him.
+    inside: BTreeMap<usize, Option<Moment>>,
+    overlaps: Vec<Moment>,
+    losses: Vec<Loss>,
+    /// The last of those who have written.
+    newest: usize,
+    writes: usize,
+    /// Refused, and did not know yet that the lock was lost.
+    unaware: usize,
+    /// Wrote after the next one had, on purpose: refused, and taken.
+    refused: usize,
+    taken: usize,
+}
+impl Story {
+    fn enters(&mut self, token: Token) -> usize {
+        let now = BootClock.now();
+        self.inside.values_mut().for_each(|met| {
+            met.get_or_insert(now);
+        });
+        let n = self.tokens.len();
+        self.tokens.push(token.get());
+        self.inside.insert(n, None);
+        n
+    }
+    /// He was told that he has it until then.
+    fn leaves(&mut self, n: usize, until: Moment) {
+        let met = self.inside.remove(&n).flatten();
+        self.overlaps.extend(met.filter(|met| *met < until));
+    }
+    fn write(&mut self, n: usize, guard: &Guard) -> bool {
+        let takes = self.resource.write(guard);
+        // Whoever had it after him has written: whatever their tokens say, this one is too late.
+        self.taken += usize::from(takes && n < self.newest);
+        self.newest = self.newest.max(if takes { n } else { 0 });
+        self.writes += usize::from(takes);
+        takes
+    }
+}
+#[derive(Default)]
+struct Scene {
+    story: Mutex<Story>,
+    /// Whoever has it holds on, and somebody does.
+    hold_on: AtomicBool,
+    holds_on: AtomicBool,
+    stop: AtomicBool,
+}
+impl Scene {
+    fn story(&self) -> MutexGuard<'_, Story> {
+        self.story.lock().unwrap()
+    }
+    fn grants(&self) -> usize {
+        self.story().tokens.len()
+    }
+    async fn more(&self, many: usize) {
+        let before = self.grants();
+        eventually("they work", || std::future::ready(self.grants() > before + many)).await;
+    }
+    async fn work(&self, client: Client) {
+        while !self.stop.load(SeqCst) {
+            let Ok(guard) = client.mutex("x").lock().await else { continue };
+            let n = self.story().enters(guard.token());
+            let loss = self.hold(n, &guard).await;
+            let (now, end) = (BootClock.now(), guard.valid_until());
+            self.story().leaves(n, now.min(end));
+            if loss.is_some() {
+                self.story().losses.push(Loss { told: now, end });
+                // He does not care, and writes after the next one has.
+                eventually("the next one writes", || std::future::ready(self.story().newest > n)).await;
+                let mut story = self.story();
+                let refused = !story.write(n, &guard);
+                story.refused += usize::from(refused);
+            }
+            drop(guard.release().await);
+        }
+    }
+    /// Writes once, and again and again while the primary dies; whoever is refused did not know that he has lost it, and goes on until he
+    /// is told.
+    async fn hold(&self, n: usize, guard: &Guard) -> Option<LossReason> {
+        let (mut lost, mut unaware) = (pin!(guard.lost()), false);
+        loop {
+            tokio::select! {
+                biased;
+                reason = &mut lost => return Some(reason),
+                () = tokio::time::sleep(2 * MS) => {}
+            }
+            if guard.check().is_err() {
+                continue;
+            }
+            let mut story = self.story();
+            if !story.write(n, guard) {
+                story.unaware += usize::from(!unaware);
+                unaware = true;
+            } else if self.hold_on.load(SeqCst) {
+                self.holds_on.store(true, SeqCst);
+            } else {
+                return None;
+            }
+        }
     }
 }
 
-/// 16 clients contend for `x` while the primary is killed again and again: tokens rise over every grant, also of those that were lost,
-/// and whoever is refused by the resource is told that he has lost the lock.
-pub fn killed(servers: &dyn Replicated, url: &str, what: &str, rounds: usize) {
+/// Whose tokens rise over what a failover loses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rise {
+    /// Also for whoever comes for the first time after it.
+    ForEverybody,
+    /// The clocks are further apart than that: for those who have used the old primary.
+    ForWhoWasThere,
+}
+
+/// 16 clients contend for `x` while the primary is killed again and again, and somebody has it then; every second time the last grants are
+/// lost with it. Tokens rise over every grant, also of those that were lost; whoever has lost it is told so before his time is over or at
+/// once when there is a primary again; two have it in a failover alone, and then the resource refuses the first one.
+pub fn killed(servers: &dyn Replicated, keys: &str, what: &str, rounds: usize, rise: Rise) {
+    let url = &*servers.url(&format!("ttl={}s{keys}", TTL.as_secs()));
     many_threads().block_on(async {
-        let (stop, resource) = (Arc::<AtomicBool>::default(), Arc::<Resource>::default());
-        let granted = Arc::<Mutex<Vec<i64>>>::default();
+        let scene = Arc::<Scene>::default();
         let mut workers = JoinSet::new();
         for _ in 0..16 {
-            let (stop, resource, granted) = (stop.clone(), resource.clone(), granted.clone());
-            let client = connect_to(url).await;
-            workers.spawn(async move {
-                let mut told = 0_usize;
-                while !stop.load(SeqCst) {
-                    let Ok(guard) = client.mutex("x").lock().await else { continue };
-                    granted.lock().unwrap().push(guard.token().get());
-                    if resource.inside.fetch_add(1, SeqCst) > 0 {
-                        resource.overlaps.fetch_add(1, SeqCst);
-                    }
-                    tokio::time::sleep(2 * MS).await;
-                    let valid = guard.check().is_ok();
-                    let written = valid && resource.write(guard.token());
-                    resource.inside.fetch_sub(1, SeqCst);
-                    // Refused, and it did not know: the next thing that it hears is that it has lost the lock.
-                    if valid && !written {
-                        soon(guard.lost()).await;
-                    }
-                    told += usize::from(!written);
-                    drop(guard.release().await);
-                }
-                told
-            });
+            let (scene, client) = (scene.clone(), connect_to(url).await);
+            workers.spawn(async move { scene.work(client).await });
         }
-        let grants = || granted.lock().unwrap().len();
-        let mut times = Vec::new();
-        for _ in 0..rounds {
-            let before = grants();
-            eventually("they work", || std::future::ready(grants() > before + 50)).await;
+        let there = connect_to(url).await;
+        let (mut failovers, mut times, mut cuts) = (Vec::new(), Vec::new(), 0);
+        for (round, name) in (0..rounds).zip(names(servers, "y")) {
+            scene.more(50).await;
             let old = servers.primary();
+            let cut = round % 2 == 0;
+            if cut {
+                servers.cut_off(old);
+                scene.more(5).await;
+                cuts += 1;
+            }
+            let seen = soon(there.mutex(name.clone()).lock()).await.unwrap();
+            let seen_token = seen.token().get();
+            seen.release().await.unwrap();
+            scene.holds_on.store(false, SeqCst);
+            scene.hold_on.store(true, SeqCst);
+            eventually("somebody holds on", || std::future::ready(scene.holds_on.load(SeqCst))).await;
+            let killed = BootClock.now();
             servers.kill(old);
+            let highest = scene.story().tokens.iter().copied().max().unwrap_or(0);
+            if cut {
+                servers.go_on(old);
+            }
             servers.promoted(old);
-            let (promoted, before) = (Instant::now(), grants());
-            eventually("they go on", || std::future::ready(grants() > before + 1)).await;
-            times.push(promoted.elapsed());
+            let (promoted, began) = (BootClock.now(), Instant::now());
+            failovers.push((killed, promoted));
+            scene.hold_on.store(false, SeqCst);
+            let next = async {
+                scene.more(1).await;
+                began.elapsed()
+            };
+            // The lock that was free, of which the new primary may know nothing.
+            let other = async {
+                let (who, above) = match rise {
+                    Rise::ForEverybody => (connect_to(url).await, seen_token.max(highest)),
+                    Rise::ForWhoWasThere => (there.clone(), seen_token),
+                };
+                let guard = soon(who.mutex(name).lock()).await.unwrap();
+                let token = guard.token().get();
+                assert!(token > above, "{what}, round {round}, {rise:?}: {token} after {above}");
+                guard.release().await.unwrap();
+            };
+            times.push(tokio::join!(next, other).0);
             servers.restart(old);
         }
-        stop.store(true, SeqCst);
-        let mut told = 0;
+        scene.more(50).await;
+        let tried = || {
+            let story = scene.story();
+            story.refused + story.taken >= story.losses.len()
+        };
+        eventually("whoever has lost it has tried to write", || std::future::ready(tried())).await;
+        scene.stop.store(true, SeqCst);
         while let Some(worker) = soon(workers.join_next()).await {
-            told += worker.unwrap();
+            worker.unwrap();
         }
-        let all = granted.lock().unwrap().clone();
-        let falling = all.windows(2).filter(|two| two[0] >= two[1]).count();
-        let count = |n: &AtomicUsize| n.load(SeqCst);
-        let figure = format!(
-            "{} grants, {falling} out of order, {} writes, {} refused, {told} told, {} overlaps",
-            all.len(),
-            count(&resource.writes),
-            count(&resource.refused),
-            count(&resource.overlaps)
-        );
-        assert_eq!(falling, 0, "{figure}");
-        bar(&format!("{what}: tokens over {rounds} primaries killed"), figure, "rise", true);
+        let story = std::mem::take(&mut *scene.story());
+        judge(&story, &failovers, cuts, what);
         let worst = percentile(&mut times, 1.0);
         let what = format!("{what}: the next grant after all agree on another primary, slowest");
         bar(&what, format!("{worst:?} of {rounds}"), "<= 3 s", worst <= 3 * SEC);
+    });
+}
+fn judge(story: &Story, failovers: &[(Moment, Moment)], cuts: usize, what: &str) {
+    let rounds = failovers.len();
+    let falling = story.tokens.windows(2).filter(|two| two[0] >= two[1]).count();
+    let figure = format!("{} grants, {} writes, {falling} out of order", story.tokens.len(), story.writes);
+    bar(&format!("{what}: tokens over {rounds} primaries killed"), &figure, "rise", falling == 0);
+    assert_eq!(falling, 0, "{what}: {figure}: {:?}", steps_down(&story.tokens));
+
+    let last = |at: Moment| failovers.iter().rfind(|(killed, _)| *killed <= at);
+    let in_one = |at: &&Moment| last(**at).is_some_and(|(_, promoted)| **at <= *promoted + TTL);
+    let stray = story.overlaps.len() - story.overlaps.iter().filter(in_one).count();
+    let figure = format!("{} in failovers, {stray} else", story.overlaps.len() - stray);
+    bar(&format!("{what}: two have it at once"), &figure, "in failovers alone", stray == 0);
+    assert_eq!(stray, 0, "{what}: {figure}");
+
+    let (losses, refused, taken) = (story.losses.len(), story.refused, story.taken);
+    let figure = format!("{refused} of {losses} refused, and {} who did not know", story.unaware);
+    let ok = refused == losses && taken == 0;
+    bar(&format!("{what}: who has lost it writes after the next one"), &figure, "refused", ok);
+    assert!(ok, "{what}: {figure}, {taken} taken");
+
+    assert!(losses >= cuts, "{what}: in each of {cuts} somebody had what no replica had: {losses} lost");
+    // In whichever failover: a loss that is none of one's is a late one.
+    let back = |told: Moment| last(told).map_or(Moment::ZERO, |(_, promoted)| *promoted);
+    let late = |loss: &Loss| loss.end.until(loss.told).min(back(loss.told).until(loss.told));
+    let latest = story.losses.iter().map(late).max().unwrap_or_default();
+    let ahead = story.losses.iter().filter(|loss| loss.told <= loss.end).count();
+    let figure = format!("{ahead} of {losses} before their end, the others {latest:?} after it or after all agree");
+    let bound = if full() { SEC } else { 10 * SEC };
+    bar(&format!("{what}: who has lost it is told"), &figure, "before its end, or <= 1 s", latest <= SEC);
+    assert!(latest <= bound, "{what}: {figure}");
+}
+fn steps_down(tokens: &[i64]) -> Vec<(usize, i64)> {
+    let steps = tokens.windows(2).enumerate().filter(|(_, two)| two[0] >= two[1]);
+    steps.map(|(n, two)| (n, two[1] - two[0])).take(20).collect()
+}
+
+/// Holds that no replica had got are told as lost as soon as there is a primary again, long before their leases end; those that they
+/// had got go on. Who has lost one and writes after the next one is refused.
+pub fn lost(servers: &dyn Replicated, what: &str) {
+    let url = &*servers.url("ttl=60s");
+    many_threads().block_on(async {
+        let (mut times, mut kept, mut refused) = (Vec::new(), 0, 0);
+        let rounds = tenth(10).max(2);
+        for (here, name) in names(servers, "kept").zip(names(servers, "lost")).take(rounds) {
+            let (c, other) = (connect_to(url).await, connect_to(url).await);
+            let here = c.mutex(here).lock().await.unwrap();
+            let primary = servers.primary();
+            servers.cut_off(primary);
+            let gone = c.mutex(name.clone()).lock().await.unwrap();
+            let (lost, mut resource) = (gone.lost(), Resource::default());
+            assert!(resource.write(&gone));
+            servers.kill(primary);
+            servers.go_on(primary);
+            let next = tokio::spawn(other.mutex(name.clone()).lock());
+            servers.promoted(primary);
+            let promoted = Instant::now();
+            assert_eq!(soon(lost).await, LossReason::TakenOver);
+            times.push(promoted.elapsed());
+            assert!(gone.remaining().is_zero() && gone.check().is_err());
+            // Whoever waited for a server that was away was told; nobody else has been in between.
+            let next = match soon(next).await.unwrap() {
+                Ok(next) => next,
+                Err(error) => {
+                    assert!(error.is_temporary(), "{error}");
+                    soon(other.mutex(name).lock()).await.unwrap()
+                }
+            };
+            assert!(next.token() > gone.token());
+            assert!(resource.write(&next));
+            refused += usize::from(!resource.write(&gone));
+            kept += usize::from(here.check().is_ok());
+            here.release().await.unwrap();
+            next.release().await.unwrap();
+            servers.restart(primary);
+        }
+        assert_eq!(kept, rounds, "what the replicas had goes on");
+        assert_eq!(refused, rounds, "who has lost it writes after the next one");
+        let worst = percentile(&mut times, 1.0);
+        let what = format!("{what}: a hold that no replica had, told after all agree on another primary, slowest");
+        bar(&what, format!("{worst:?} of {rounds}"), "<= 1 s", worst <= SEC);
+    });
+}
+
+/// The replicas' clocks are a minute behind: tokens of those who have used the old primary rise, also over what it took along.
+pub fn far_behind(servers: &dyn Replicated) {
+    let url = &*servers.url("ttl=60s");
+    many_threads().block_on(async {
+        let (a, b) = (connect_to(url).await, connect_to(url).await);
+        let old = b.mutex("x").lock().await.unwrap();
+        old.release().await.unwrap();
+        let y = &*names(servers, "y").next().unwrap();
+        let other = b.mutex(y).lock().await.unwrap();
+        let before = other.token();
+        other.release().await.unwrap();
+        let primary = servers.primary();
+        servers.cut_off(primary);
+        let guard = a.mutex("x").lock().await.unwrap();
+        let lost = guard.token();
+        servers.kill(primary);
+        servers.go_on(primary);
+        servers.promoted(primary);
+        assert_eq!(soon(guard.lost()).await, LossReason::TakenOver);
+        drop(guard);
+        let again = soon(a.mutex("x").lock()).await.unwrap();
+        assert!(again.token() > lost, "of the one who had it: {lost} {}", again.token());
+        again.release().await.unwrap();
+        // Another client, which has seen the old primary's clock.
+        let y = soon(b.mutex(y).lock()).await.unwrap();
+        assert!(y.token() > before, "{before} {}", y.token());
+        y.release().await.unwrap();
     });
 }
