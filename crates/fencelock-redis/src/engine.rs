@@ -191,7 +191,7 @@ impl RedisEngine {
         let claim = request.claim();
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
         let (take, size) = (claim.take().max(1).to_string(), claim.capacity().unwrap_or(0).to_string());
-        let floor = request.floor().map_or(0, Token::get).to_string();
+        let floor = self.link().floor(request.floor());
         let (ends, who) = (not_after.to_string(), self.shared.identity(request.note()));
         let wait = if queue { "1" } else { "0" };
         let channel = self.shared.told_channel();
@@ -441,15 +441,15 @@ impl Engine for RedisEngine {
         let creates = next.hold() != grant.hold;
         let key = &*self.shared.keys.key(&grant.name);
         let (old, token, new) = (&*grant.hold.to_string(), &*grant.token.to_string(), &*next.hold().to_string());
-        let (ttl, floor) = (&*micros(next.ttl()).to_string(), &*next.floor().map_or(0, Token::get).to_string());
+        let ttl = &*micros(next.ttl()).to_string();
         let (who, take) = (&*self.shared.identity(next.note()), &*next.claim().take().max(1).to_string());
         let conn = self.link().soon(key, next.stopped()).await.map_err(&told)?;
         let ask = |conn: Conn| async move {
             let sent_at = BootClock.now();
             let not_after = if creates { conn.open_window(next, sent_at) } else { Some((0, sent_at)) };
             let Some((not_after, _)) = not_after else { return Ok((Reply::Busy(Busy::default()), sent_at)) };
-            let ends = not_after.to_string();
-            let args = [old, token, new, letter(next.claim()), ttl, &ends, floor, who, take].map(str::as_bytes);
+            let (ends, floor) = (not_after.to_string(), self.link().floor(next.floor()));
+            let args = [old, token, new, letter(next.claim()), ttl, &ends, &floor, who, take].map(str::as_bytes);
             Ok((self.link().run(&conn, &EXCHANGE, key, &args).await?, sent_at))
         };
         let (answer, sent_at) = self.link().turned(conn, ask).await.map_err(&told)?;
@@ -493,7 +493,8 @@ impl Engine for RedisEngine {
         let (key, token, asked) = (&*self.shared.keys.key(name), &*token.to_string(), &AtomicU32::new(0));
         let ask = |conn: Conn| async move {
             asked.fetch_add(1, Relaxed);
-            self.link().run(&conn, &FORCE, key, &[token.as_bytes()]).await
+            let floor = self.link().floor(None);
+            self.link().run(&conn, &FORCE, key, &[token.as_bytes(), floor.as_bytes()]).await
         };
         match self.link().again(key, ask).await {
             Ok(Reply::Done { .. }) => Ok(Released::Released),
@@ -513,8 +514,11 @@ impl Engine for RedisEngine {
             let link = self.link();
             let ends =
                 conn.server.time.end(BootClock.now(), conn.server.patience()).map_or(0, |(ends, _)| ends).to_string();
-            let kind = kind.as_bytes();
-            async move { link.run(&conn, &RESIZE, key, &[before.as_bytes(), after.as_bytes(), kind, ends.as_bytes()]).await }
+            let (kind, floor) = (&*kind, link.floor(None));
+            async move {
+                let args = [before, after, kind, &ends, &floor].map(str::as_bytes);
+                link.run(&conn, &RESIZE, key, &args).await
+            }
         };
         match self.link().again(key, ask).await {
             Ok(Reply::Past) => {

@@ -387,8 +387,8 @@ impl Shared {
         }
         let sent_at = BootClock.now();
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
-        let (end, rest) = (seen.end.to_string(), micros(seen.rest()).to_string());
-        let args = [&*hold, &ttl, &end, &rest].map(str::as_bytes);
+        let (end, rest, floor) = (seen.end.to_string(), micros(seen.rest()).to_string(), self.link.floor(None));
+        let args = [&*hold, &ttl, &end, &rest, &floor].map(str::as_bytes);
         Ok((self.link.run(conn, &REFRESH, &self.keys.key(request.name()), &args).await?, sent_at))
     }
     /// A grant counts when as many replicas have it as were asked for; it has its full ttl again from then on. `sent_at`: of the grant.
@@ -426,7 +426,9 @@ impl Shared {
         let (hold, token) = (&*hold.to_string(), &*token.map_or_else(String::new, |token| token.to_string()));
         let ask = |conn: Conn| async move {
             let limit = conn.server.patience().min(LEAVE);
-            self.link.run_within(&conn, limit, &RELEASE, key, &[hold.as_bytes(), token.as_bytes()]).await
+            let floor = self.link.floor(None);
+            let args = [hold, token, &floor].map(str::as_bytes);
+            self.link.run_within(&conn, limit, &RELEASE, key, &args).await
         };
         self.link.turned(self.link.at(key).await?, ask).await
     }

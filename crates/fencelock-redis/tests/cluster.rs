@@ -2,7 +2,8 @@
 //!
 //! Planted to see them go red: redirects not followed; braces that are not looked at; `ASK` followed without `ASKING`; a channel that all locks of a client share; a
 //! view of the cluster that is never asked anew; a batch that fails as a whole; a key that is not here yet taken for one that is over, by a
-//! release and by a renewal; replicas counted by another connection than the one that wrote; one idle connection of many broken ones forgotten.
+//! release and by a renewal; replicas counted by another connection than the one that wrote; one idle connection of many broken ones forgotten; failovers: as behind
+//! sentinels.
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
@@ -88,6 +89,11 @@ fn replicas_whose_clocks_are_a_little_behind() {
 #[test]
 fn replicas_whose_clocks_are_far_behind() {
     (0..tenth(10)).for_each(|_| failovers::far_behind(&behind(60 * SEC)));
+}
+#[test]
+fn the_primary_is_killed_and_clocks_are_far_behind() {
+    let what = "Cluster, replicas 60 s behind";
+    failovers::killed(&behind(60 * SEC), "", what, tenth(20), Rise::ForWhoWasThere);
 }
 #[test]
 fn what_a_failover_loses_is_told_at_once() {

@@ -12,7 +12,7 @@
 //! in the tail; a hold over one µs late; any token for a release or an exchange; `n` not lowered, `q` not lowered; a writer beside
 //! readers, one permit too many; waiters overtaken, by one behind or by one who comes; a key that ends before its last token; a
 //! renewal that revives, a release of what is over; an end not cut after a step, alone or shared; a hand-over with its full length;
-//! nobody told of a resize; an acquire after its end.
+//! nobody told of a resize; an acquire after its end; a floor of the one who asks that is none of the one who is granted it.
 //!
 //! 20 times as many seeds with FENCELOCK_PROVE=1; FENCELOCK_SEED=n: that one alone, with its calls.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
@@ -100,6 +100,8 @@ struct Model {
     hints: [i64; 2],
     /// An end that the waiter who asks has seen, and what is left of it by its clock.
     seen: [i64; 2],
+    /// What the one who asks has seen: whoever is granted it by that is above.
+    least: i64,
     /// Channels, somebody with a pattern, a right that is missing.
     hear: [bool; 6],
     pushed: Vec<String>,
@@ -142,8 +144,8 @@ impl Model {
         !self.is_alone() && (w.claim == 'r' || if w.claim == 'p' { sum + w.take <= self.size } else { sum == 0 })
     }
     fn give(&mut self, w: One, lease: i64) -> i64 {
-        let far = w.floor > self.last && w.floor > self.now + 86_400 * S;
-        self.last = self.now.max(self.last + 1).max(if far { 0 } else { w.floor + 1 });
+        let sane = |floor| if floor > self.last && floor > self.now + 86_400 * S { 0 } else { floor + 1 };
+        self.last = self.now.max(self.last + 1).max(sane(w.floor)).max(sane(self.least));
         let claim = if matches!(w.claim, 'm' | 'w') { 'o' } else { 'h' };
         self.held.push(One { claim, since: self.now, end: self.now + lease, token: self.last, ..w });
         self.last
@@ -215,11 +217,17 @@ impl Model {
     }
     /// `a`: what the script gets after `keep`. It answers, early or at its end, with words of which `World::agrees` looks some up.
     fn call(&mut self, name: &str, a: &[&str]) -> Result<String, String> {
-        let (now, n, last) = (self.now, |at: usize| int(a[at]), a[a.len() - 1]);
+        let (now, n) = (self.now, |at: usize| int(a[at]));
         if name == "resize" && now > n(3) {
             return Err("6 0 now".into());
         }
         self.seen = if name == "refresh" { [n(2), n(3)] } else { [0, 0] };
+        self.least = match name {
+            "acquire" => n(7),
+            "exchange" => n(6),
+            "renew" => 0,
+            _ => n(a.len() - 1),
+        };
         if name != "renew" {
             self.settle();
         }
@@ -241,8 +249,9 @@ impl Model {
             }
             "refresh" => self.find(a[0], n(1)).unwrap_or("0 0 now".into()),
             "release" | "force" => {
-                let (before, force, any) = (self.held.len(), name == "force", last.is_empty());
-                self.held.retain(|one| !((force || one.hold == a[0]) && (any || one.token == int(last))));
+                let (before, force, token) = (self.held.len(), name == "force", a[a.len() - 2]);
+                let any = token.is_empty();
+                self.held.retain(|one| !((force || one.hold == a[0]) && (any || one.token == int(token))));
                 self.queue.retain(|w| !(any && w.hold == a[0]));
                 let had = self.held.len() < before;
                 self.promote("");
@@ -303,6 +312,10 @@ impl Model {
     }
 }
 
+/// What a client has seen of tokens and clocks: seldom more than the server has.
+fn floor(r: &mut Rng, now: i64) -> i64 {
+    if r.u8(..10) > 0 { 0 } else { r.choice([1, now + 5 * S, now + 3 * 86_400 * S]).unwrap() }
+}
 /// The server, the model, and all who call.
 struct World<'a> {
     conn: &'a mut Connection,
@@ -426,7 +439,7 @@ impl World<'_> {
         let usual = if self.model.size > 0 { self.model.size } else { r.i64(1..=5) };
         let size = if claim == 'p' { usual + i64::from(r.u8(..20) == 0) } else { 0 };
         let (take, ttl) = (r.i64(1..=size.max(1)), r.choice([S / 5, S, 3 * S, 30 * S]).unwrap());
-        let floor = if r.u8(..10) > 0 { 0 } else { r.choice([1, now + 5 * S, now + 3 * 86_400 * S]).unwrap() };
+        let floor = floor(r, now);
         let (wait, channel, id) = (u8::from(r.u8(..4) > 0), r.u8(1..=4), self.log.len());
         let until = now + S;
         let what =
@@ -451,7 +464,8 @@ impl World<'_> {
         for w in all.filter(|_| live).cloned().collect::<Vec<_>>() {
             // Some come late, and a few too late.
             if self.model.now - (w.end - ALIVE) >= S.min(w.ttl / 2) && self.rng.u8(..3) > 0 {
-                self.call("refresh", format!("{},{},0,0", w.hold, w.ttl));
+                let floor = floor(&mut self.rng, self.model.now);
+                self.call("refresh", format!("{},{},0,0,{floor}", w.hold, w.ttl));
             }
         }
         let usual = [10, 10, 10, 10, 30, 65, 65, 65, 78, 85];
@@ -460,20 +474,21 @@ impl World<'_> {
         let (One { hold, token, ttl, take, .. }, r) = (&one, &mut self.rng);
         // Or a token that is nobody's.
         let (token, times) = (token - i64::from(r.u8(..16) == 0), r.usize(1..=2));
+        let floor = floor(r, self.model.now);
         match dice {
-            28..33 if live => self.call("release", format!("{hold},")),
+            28..33 if live => self.call("release", format!("{hold},,{floor}")),
             // An earlier call comes again.
             28..33 => r.choice(&self.log).cloned().into_iter().for_each(|(_, name, words, _)| self.call(name, words)),
             33..60 => {
                 // Somebody's, or nobody's; as much as it was, or nothing any more.
                 let seen = r.choice(&self.model.held).map_or(0, |one| one.end - i64::from(r.u8(..4) == 0));
                 let rest = r.choice([-S, 0, 1, S / 5, 3 * S, 90 * S]).unwrap();
-                self.call("refresh", format!("{hold},{ttl},{seen},{rest}"));
+                self.call("refresh", format!("{hold},{ttl},{seen},{rest},{floor}"));
             }
-            60..72 if r.u8(..5) < 2 => self.call("release", format!("{hold},")),
-            60..72 => self.call("release", format!("{hold},{token}")),
+            60..72 if r.u8(..5) < 2 => self.call("release", format!("{hold},,{floor}")),
+            60..72 => self.call("release", format!("{hold},{token},{floor}")),
             72..80 => self.call("renew", vec![format!("{hold},{token},{ttl}"); times].join(",")),
-            80..83 => self.call("force", token.to_string()),
+            80..83 => self.call("force", format!("{token},{floor}")),
             83..93 => {
                 let claim = if r.u8(..20) == 0 { 'w' } else { letter(&one, &self.model.kind) };
                 let same = claim == 'w' && r.u8(..5) < 3;
@@ -481,12 +496,12 @@ impl World<'_> {
                 let (claim, ttl) = (if same { 'r' } else { claim }, r.choice([S / 5, 3 * S]).unwrap());
                 let until = self.model.now + S;
                 for _ in 0..times {
-                    self.call("exchange", format!("{hold},{token},{new},{claim},{ttl},{until},0,host 2 ,{take}"));
+                    self.call("exchange", format!("{hold},{token},{new},{claim},{ttl},{until},{floor},host 2 ,{take}"));
                 }
             }
             93.. => {
                 let (from, to) = (self.model.size + i64::from(r.u8(..10) == 0), r.choice([1, 2, 3, 5]).unwrap());
-                self.call("resize", format!("{from},{to},semaphore,{}", self.model.now + S));
+                self.call("resize", format!("{from},{to},semaphore,{},{floor}", self.model.now + S));
             }
             _ => self.ask(),
         }

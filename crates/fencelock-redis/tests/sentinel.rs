@@ -1,7 +1,8 @@
 //! A primary, its replicas and their sentinels: failovers are followed, and what they lose is told.
 //!
-//! Planted to see them go red: a failover that is not followed; holds that are not asked for after one; one floor for nobody; `WAIT` on
-//! the connection that all share; a count of replicas that is not looked at.
+//! Planted to see them go red: a failover that is not followed; holds that are not asked for after one; one floor for nobody; tokens that
+//! are made of no clock; the clock of a server that was left forgotten; a loss that is told late; a grant beside whoever has it; a resource
+//! that takes all; `WAIT` on the connection that all share; a count of replicas that is not looked at.
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
@@ -90,6 +91,11 @@ fn replicas_whose_clocks_are_a_little_behind() {
 #[test]
 fn replicas_whose_clocks_are_far_behind() {
     (0..tenth(10)).for_each(|_| failovers::far_behind(&behind(60 * SEC)));
+}
+#[test]
+fn the_primary_is_killed_and_clocks_are_far_behind() {
+    let what = "Sentinel, replicas 60 s behind";
+    failovers::killed(&behind(60 * SEC), "", what, tenth(20), Rise::ForWhoWasThere);
 }
 #[test]
 fn what_a_failover_loses_is_told_at_once() {

@@ -54,6 +54,14 @@ impl Map {
     fn owner(&self, slot: u16) -> Option<Arc<Address>> {
         self.0.get(usize::from(slot))?.as_ref().map(|(_, address)| address.clone())
     }
+    /// Those who have lost something by then.
+    fn losers(&self, next: &Self) -> Vec<Address> {
+        let changed = self.0.iter().zip(&next.0).filter_map(|(was, is)| {
+            let (_, was) = was.as_ref()?;
+            is.as_ref().is_none_or(|(_, is)| is != was).then(|| ((**was).clone(), ()))
+        });
+        changed.collect::<BTreeMap<_, _>>().into_keys().collect()
+    }
     fn owners(&self) -> Vec<Address> {
         let all = self.0.iter().flatten().map(|(_, address)| ((**address).clone(), ()));
         all.collect::<BTreeMap<_, _>>().into_keys().collect()
@@ -97,9 +105,13 @@ impl Cluster {
         let owners = self.map().owners();
         owners.iter().map(|owner| link.server_at(owner)).collect()
     }
-    /// A redirect.
-    pub(super) fn moved(&self, slot: u16, address: Address) {
-        let (mut map, address) = (self.map(), Arc::new(address));
+    /// A redirect. Who had it before, if it was another one, is told first.
+    pub(super) fn moved(&self, slot: u16, address: &Address, leave: impl FnOnce(&Address)) {
+        let before = self.map().owner(slot).filter(|before| **before != *address);
+        if let Some(before) = before {
+            leave(&before);
+        }
+        let (mut map, address) = (self.map(), Arc::new(address.clone()));
         let epoch = map.0.get(usize::from(slot)).and_then(Option::as_ref).map_or(0, |(epoch, _)| *epoch);
         map.set(slot, epoch + 1, &address);
     }
@@ -148,6 +160,9 @@ impl Cluster {
         if views == 0 {
             return Err(why);
         }
+        // *Invariant:* before anybody is led to the one that has it now.
+        let losers = self.map().losers(&map);
+        losers.iter().for_each(|address| link.leave(address));
         *self.map() = map;
         Ok(())
     }
@@ -257,7 +272,12 @@ mod tests {
         cluster.map().set(7, 2, &new);
         cluster.map().set(7, 1, &old);
         assert_eq!(cluster.map().owner(7), Some(new));
-        cluster.moved(7, next.clone());
+        let mut left = Vec::new();
+        let before = cluster.map().clone();
+        (0..2).for_each(|_| cluster.moved(7, &next, |before| left.push(before.clone())));
+        assert_eq!(left, [("new".to_owned(), 1)]);
+        assert_eq!(before.losers(&cluster.map()), left);
+        assert_eq!((before.losers(&before), Map::default().losers(&before)), (Vec::new(), Vec::new()));
         assert_eq!(cluster.map().owner(7), Some(Arc::new(next.clone())));
         assert_eq!(cluster.map().owner(8), None);
         assert_eq!(cluster.map().owners(), [next]);

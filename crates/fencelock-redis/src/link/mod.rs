@@ -5,6 +5,7 @@
 mod apart;
 mod cluster;
 mod conn;
+mod left;
 mod replicas;
 mod scattered;
 mod sentinel;
@@ -22,7 +23,8 @@ pub(crate) use apart::{Apart, Stores};
 use cluster::Cluster;
 pub(crate) use cluster::slot;
 pub(crate) use conn::{Conn, Wire};
-use fencelock_core::{BootClock, Clock, Connections, Error, ErrorKind, NoConnection, Result, soon, within};
+use fencelock_core::{BootClock, Clock, Connections, Error, ErrorKind, NoConnection, Result, Token, soon, within};
+use left::Left;
 use redis::{AsyncConnectionConfig, Cmd, Pipeline, PushInfo, PushKind, Value};
 use replicas::Replicas;
 pub(crate) use scattered::next_is_watched;
@@ -73,6 +75,7 @@ pub(crate) struct Link {
     least_kept: i64,
     /// All that were met, so that what is known of a server's clock outlives its connections.
     servers: Mutex<HashMap<Address, Arc<Server>>>,
+    left: Left,
     /// The runtime of `run`, and where what the server tells of itself goes.
     attending: Mutex<Option<(Id, UnboundedSender<PushInfo>)>>,
     /// Another server is the primary.
@@ -126,6 +129,7 @@ impl Link {
             keep: config.retention.as_millis().to_string(),
             least_kept: i64::try_from(config.retention.as_millis() / 2).unwrap_or(i64::MAX),
             servers: Mutex::default(),
+            left: Left::default(),
             attending: Mutex::default(),
             moved: Notify::new(),
             closed: AtomicBool::new(false),
@@ -251,7 +255,7 @@ impl Link {
         };
         let address = cluster::address_of(&address, &conn.server.address.0).ok_or(Fault::Answer)?;
         if !asks {
-            cluster.moved(slot, address.clone());
+            cluster.moved(slot, &address, |before| self.leave(before));
         }
         let conn = self.to(&self.server_at(&address)?).await;
         if conn.as_ref().is_err_and(Fault::may_pass) {
@@ -283,6 +287,15 @@ impl Link {
             link.open(to, link.attending_here()).await
         };
         server.connections.here(PRIMARY_TIMEOUT, make).await.map(Conn::from)
+    }
+    /// This one does not have any more what it had.
+    fn leave(&self, address: &Address) {
+        let server = self.servers().get(address).cloned();
+        server.iter().for_each(|server| self.left.leave(server));
+    }
+    /// The floor of tokens that a request is sent with: above what a server made that we were led away from (SAFETY T1).
+    pub(crate) fn floor(&self, of: Option<Token>) -> String {
+        self.left.floor().max(of.map_or(0, Token::get)).to_string()
     }
     /// All servers that have keys.
     pub(crate) async fn everywhere(&self) -> Result<Vec<Conn>, Fault> {
@@ -332,6 +345,7 @@ impl Link {
             // A host that is gone answers nothing: meanwhile there may be another one.
             wire = timeout(PRIMARY_TIMEOUT, open) => wire.unwrap_or(Err(Fault::NoPrimary)),
         }
+        .inspect(|wire| self.left.led_to(&wire.server))
     }
     /// That of `run`, if this is its runtime.
     fn attending_here(&self) -> Option<UnboundedSender<PushInfo>> {

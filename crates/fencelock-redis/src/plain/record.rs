@@ -102,7 +102,7 @@ impl Shared {
         }
         let Identity { host, pid } = Identity::here();
         let (hold, ttl) = (request.hold().to_string(), micros(request.ttl()).to_string());
-        let floor = request.floor().map_or(0, Token::get).to_string();
+        let floor = self.link.floor(request.floor());
         let args = vec![hold, ttl, String::new(), floor, tail(&host, pid, request.note())];
         Question { script: &PLAIN_ACQUIRE, keys: vec![key.to_owned()], args, end: 2 }
     }

@@ -41,7 +41,7 @@ impl Shared {
             letter(request.claim()).to_owned(),
             micros(lease(request)).to_string(),
             String::new(),
-            request.floor().map_or(0, Token::get).to_string(),
+            self.link.floor(request.floor()),
             beginning(request.hold()),
             tail(&host, pid, request.note()),
         ];

@@ -1,3 +1,4 @@
+least=tonumber(ARGV[9])
 load()
 settle()
 local found=find(hold,ttl)

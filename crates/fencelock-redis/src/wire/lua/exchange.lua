@@ -1,5 +1,6 @@
 -- The same hold id: a writer's hold becomes a reader's, under its token. Another one: the hold passes to it, with a fresh token
 -- (SAFETY A5). ARGV: 1 keep, 2 old hold, 3 old token, 4 new hold, 5 claim, 6 ttl, 7 not after, 8 floor, 9 identity, 10 take
+least=tonumber(ARGV[8])
 load()
 settle()
 local old,new,claim,ttl=ARGV[2],ARGV[4],ARGV[5],tonumber(ARGV[6])

@@ -1,4 +1,5 @@
--- Breaks the hold of this token, and no other. ARGV: 1 keep, 2 token
+-- Breaks the hold of this token, and no other. ARGV: 1 keep, 2 token, 3 floor
+least=tonumber(ARGV[3]) or 0
 load()
 settle()
 local had=false

@@ -1,4 +1,4 @@
--- Ends the hold of this id and token, and no other. ARGV: 1 keep, 2 hold, 3 token
+-- Ends the hold of this id and token, and no other. ARGV: 1 keep, 2 hold, 3 token, 4 floor
 local K,keep=KEYS[1],tonumber(ARGV[1])
 local time=redis.call('TIME')
 local now=time[1]*1000000+time[2]

@@ -1,3 +1,4 @@
+least=tonumber(ARGV[4]) or 0
 load()
 settle()
 local hold,token,had=ARGV[2],ARGV[3],false

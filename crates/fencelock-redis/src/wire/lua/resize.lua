@@ -1,5 +1,6 @@
 -- Compare and set of a semaphore's size (SAFETY K4). ARGV: 1 keep, 2 from, 3 to, 4 kind, 5 not after: a late copy would undo what came
--- after it.
+-- after it; 6 floor
+least=tonumber(ARGV[6]) or 0
 if now>tonumber(ARGV[5]) then return {6,0,now} end
 load()
 settle()
