@@ -296,7 +296,7 @@ pub fn lost(servers: &dyn Replicated, what: &str) {
     many_threads().block_on(async {
         let (mut times, mut kept, mut refused) = (Vec::new(), 0, 0);
         let rounds = tenth(10).max(2);
-        for (here, name) in names(servers, "kept").zip(names(servers, "lost")).take(rounds) {
+        for (round, (here, name)) in names(servers, "kept").zip(names(servers, "lost")).take(rounds).enumerate() {
             let (c, other) = (connect_to(url).await, connect_to(url).await);
             let here = c.mutex(here).lock().await.unwrap();
             let primary = servers.primary();
@@ -304,6 +304,8 @@ pub fn lost(servers: &dyn Replicated, what: &str) {
             let gone = c.mutex(name.clone()).lock().await.unwrap();
             let (lost, mut resource) = (gone.lost(), Resource::default());
             assert!(resource.write(&gone));
+            // One that is older than this is watched; a younger one is looked at when it gets there.
+            tokio::time::sleep(300 * MS * u32::from(round % 2 == 1)).await;
             servers.kill(primary);
             servers.go_on(primary);
             let next = tokio::spawn(other.mutex(name.clone()).lock());
