@@ -2,6 +2,7 @@
 use crate::{
     client::Core,
     clock::Moment,
+    engine::lacks,
     error::{Error, ErrorKind, Result},
     gate::through,
     guard::{Guard, Held},
@@ -12,7 +13,7 @@ use crate::{
     pauses::Pauses,
     shared_guard::SharedGuard,
     turns::{Entry, Turn},
-    types::{Busy, Claim, Grant, Lease, LossReason, Outcome, Renewed, Request},
+    types::{Busy, Claim, Grant, Lease, LossReason, Missing, Outcome, Renewed, Request},
 };
 use std::{
     fmt,
@@ -263,20 +264,20 @@ pub(crate) fn check(core: &Core, request: &Request) -> Result<()> {
         let range = if of == 0 { "a semaphore has at least one".into() } else { format!("take 1 to {of}") };
         return refuse(format!("{take} of {of} permits cannot be taken"), range);
     }
-    let able = match request.claim() {
-        Claim::Mutex => true,
-        Claim::Read | Claim::Write => can.read_write,
-        Claim::Permits { .. } => can.permits,
+    let missing = match request.claim() {
+        Claim::Mutex => None,
+        Claim::Read | Claim::Write => Some(Missing::ReadWrite).filter(|_| !can.read_write),
+        Claim::Permits { .. } => Some(Missing::Permits).filter(|_| !can.permits),
     };
-    let unable = |what: String, way_out: &str| {
-        let unable = Error::new(ErrorKind::Unsupported, "lock", format!("{} has no {what}", info.scheme));
-        Err(unable.with("name", request.name()).hint(way_out))
-    };
-    if !able {
-        return unable(format!("locks of the kind {}", request.claim().kind()), "use a mutex, or another engine");
+    if let Some(missing) = missing {
+        let what = format!("locks of the kind {}", request.claim().kind());
+        let unable = lacks(&**core.engine(), missing, "lock", &what);
+        return Err(unable.with("name", request.name()).hint("use a mutex, or another engine"));
     }
     if request.is_fixed() && !can.fixed_leases {
-        return unable("leases of a fixed length".into(), "use max_hold, or another engine");
+        let unable = format!("{} has no leases of a fixed length", info.scheme);
+        let unable = Error::new(ErrorKind::Unsupported, "lock", unable).with("name", request.name());
+        return Err(unable.hint("use max_hold, or another engine"));
     }
     Ok(())
 }

@@ -4,7 +4,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     keeper::Reports,
     types::{
-        Conflict, EngineInfo, Grant, HoldId, Listing, Name, Outcome, Page, Released, Renewed, Request, Status,
+        Conflict, EngineInfo, Grant, HoldId, Listing, Missing, Name, Outcome, Page, Released, Renewed, Request, Status,
         Together, Token, Version, Versioned,
     },
     watched::Watched,
@@ -219,6 +219,9 @@ impl Chaos {
 impl Engine for Chaos {
     fn info(&self) -> &EngineInfo {
         self.inner.info()
+    }
+    fn why_not(&self, missing: Missing) -> Option<&'static str> {
+        self.inner.why_not(missing)
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.pass(Operation::Acquire, || self.inner.acquire(request)).await

@@ -2,7 +2,7 @@
 use crate::{
     attempt::adopt,
     clock::{BootClock, Clock, Moment},
-    engine::Engine,
+    engine::{Engine, lacks},
     error::{Error, ErrorKind, Result},
     floors::Floors,
     gate::Gate,
@@ -13,7 +13,7 @@ use crate::{
     shared_guard::SharedGuard,
     ticket::Ticket,
     turns::Turns,
-    types::{Busy, EngineInfo, Listing, Minter, Name, Page, Released, Request, Status, Token, Wish},
+    types::{Busy, EngineInfo, Listing, Minter, Missing, Name, Page, Released, Request, Status, Token, Wish},
 };
 use std::{
     collections::HashSet,
@@ -318,7 +318,8 @@ impl Client {
             return refuse(ErrorKind::InvalidConfig, "the ticket is of the other sort", way_out);
         }
         if !info.capabilities.tickets {
-            return refuse(ErrorKind::Unsupported, "this engine has no tickets", "lock anew");
+            let none = lacks(&**self.core.engine(), Missing::Tickets, "adopt", "tickets");
+            return Err(none.with("name", ticket.name()).hint("lock anew"));
         }
         let (name, floor) = (ticket.name().clone(), self.core.floors.of(ticket.name()));
         let wish = Wish {

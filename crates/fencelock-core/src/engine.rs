@@ -3,7 +3,7 @@ use crate::{
     error::{Error, ErrorKind, Result},
     keeper::Reports,
     types::{
-        Conflict, EngineInfo, Grant, HoldId, Listing, Name, Outcome, Page, Released, Renewed, Request, Status,
+        Conflict, EngineInfo, Grant, HoldId, Listing, Missing, Name, Outcome, Page, Released, Renewed, Request, Status,
         Together, Token, Version, Versioned,
     },
 };
@@ -18,6 +18,11 @@ use std::{fmt, os::fd::OwnedFd, sync::Arc, time::Duration};
 pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// What and where it is, and what it can do.
     fn info(&self) -> &EngineInfo;
+    /// Why there is none of this here, as half a sentence for people: what refuses it says so. The capabilities alone decide whether it is
+    /// refused.
+    fn why_not(&self, _missing: Missing) -> Option<&'static str> {
+        None
+    }
 
     /// Claims, and waits with the engine's own means if the request says so. A repeat that finds its own live grant extends
     /// it to the full ttl and returns the same token. Errors leave the outcome open: core withdraws.
@@ -103,6 +108,12 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     async fn close(&self) -> Result<()> {
         Ok(())
     }
+}
+
+/// There is no such thing here, and why, where the engine says so.
+pub(crate) fn lacks(engine: &dyn Engine, missing: Missing, operation: &'static str, what: &str) -> Error {
+    let why = engine.why_not(missing).map(|why| format!(": {why}")).unwrap_or_default();
+    Error::new(ErrorKind::Unsupported, operation, format!("{} has no {what}{why}", engine.info().scheme))
 }
 
 /// Values with a version: optimistic, nobody waits for anybody.

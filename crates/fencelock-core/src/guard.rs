@@ -2,6 +2,7 @@
 use crate::{
     client::Core,
     clock::Moment,
+    engine::lacks,
     error::{Error, ErrorKind, Result},
     hold::{Hold, Leave, Life, Way},
     keeper::{Job, Keeper},
@@ -9,7 +10,7 @@ use crate::{
     pauses::Pauses,
     shared_guard::SharedGuard,
     ticket::Ticket,
-    types::{Claim, HoldId, LossReason, Name, Outcome, Released, Renewed, Token},
+    types::{Claim, HoldId, LossReason, Missing, Name, Outcome, Released, Renewed, Token},
 };
 use std::{
     fmt,
@@ -268,8 +269,15 @@ impl Held {
         self.not_forked("ticket")?;
         let info = self.core.engine().info();
         if !info.capabilities.tickets {
-            let bound = format!("on {} a hold lives with its process", info.scheme);
-            return Err(Error::new(ErrorKind::Unsupported, "ticket", bound).hint("hand the work over and lock anew"));
+            let engine = &**self.core.engine();
+            let bound = match engine.why_not(Missing::Tickets) {
+                Some(_) => lacks(engine, Missing::Tickets, "ticket", "tickets"),
+                None => {
+                    let bound = format!("on {} a hold lives with its process", info.scheme);
+                    Error::new(ErrorKind::Unsupported, "ticket", bound)
+                }
+            };
+            return Err(bound.hint("hand the work over and lock anew"));
         }
         let refuse = |why: &str, way_out: &str| {
             let refused = Error::new(ErrorKind::InvalidConfig, "ticket", why).with("name", self.name());
@@ -571,7 +579,9 @@ impl Guard {
             return refuse("a mutex has no readers".into(), "use client.rw_lock(name).write()");
         }
         if !info.capabilities.downgrade {
-            return refuse(format!("{} cannot do it", info.scheme), "release it and read anew");
+            let engine = &**held.core.engine();
+            let unable = lacks(engine, Missing::Downgrade, "downgrade", "way from a writer to a reader");
+            return Err(unable.with("name", held.name()).hint("release it and read anew"));
         }
         held.way = Way::Shared;
         if held.hold.share() {

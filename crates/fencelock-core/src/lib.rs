@@ -58,6 +58,6 @@ pub use shared_guard::SharedGuard;
 pub use ticket::Ticket;
 pub use types::{
     Busy, Capabilities, Claim, Conflict, EngineId, EngineInfo, Event, Fencing, Grant, HoldId, Holder, Identity, Kind,
-    Lease, Listing, LossReason, Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status,
+    Lease, Listing, LossReason, Missing, Name, Ordering, Outcome, Page, Released, Renewed, Request, SessionId, Status,
     TakenAway, Together, Token, UnknownKind, Version, Versioned, Waiter, Waiting,
 };

@@ -2,7 +2,7 @@
 //! they send is sent here by hand; they themselves are asked in `interop.rs`, what the server can in `plain_commands.rs`,
 //! processes in `processes`, broken attempts in `undo.rs`.
 //!
-//! Planted to see them go red: a repeat that does not look for its own value; a repeat that keeps the ttl that is left; a release that
+//! Planted to see them go red: a refusal without its reason; a repeat that does not look for its own value; a message without the key; a repeat that keeps the ttl that is left; a release that
 //! compares nothing; a claim that does not look at its end; a key that does not end taken for one that has ended; a value without its
 //! token; no tracking; a wait that does not hear of changes; a signal that is pushed without deleting the list first, or that does not
 //! end.
@@ -44,13 +44,16 @@ fn what_it_can_and_what_it_writes() {
         let url = c.info().url.clone().unwrap();
         assert_eq!(client(&url).await.info().id, c.info().id, "{url}");
         assert_ne!(client(&server.url()).await.info().id, c.info().id);
-        for refused in [
-            c.rw_lock("x").read().await.unwrap_err(),
-            c.rw_lock("x").write().await.unwrap_err(),
-            c.semaphore("x", 2).acquire(1).await.unwrap_err(),
-            c.cell("x").load().await.unwrap_err(),
+        for (refused, why) in [
+            (c.rw_lock("x").read().await.unwrap_err(), "has one holder"),
+            (c.rw_lock("x").write().await.unwrap_err(), "has one holder"),
+            (c.semaphore("x", 2).acquire(1).await.unwrap_err(), "by their clients' clocks"),
+            (c.semaphore("x", 2).resize(2, 3).await.unwrap_err(), "by their clients' clocks"),
+            (c.cell("x").load().await.unwrap_err(), "keeps no version"),
+            (c.mutex("t").lock().await.unwrap().into_ticket().await.unwrap_err(), "its holder's"),
         ] {
             assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+            assert!(refused.to_string().contains(why), "{refused}");
         }
         let guard = c.mutex("a:{b} %").note("ann's. job").ttl(60 * SEC).lock().await.unwrap();
         let value = server.ask(&["GET", "lock:a:{b} %"]).unwrap();
@@ -538,6 +541,33 @@ fn a_signal_is_left_once_and_ends_by_itself() {
         // A list that is none is in nobody's way.
         server.ask(&["SET", "lock-signal:y", "what"]).unwrap();
         c.mutex("y").lock().await.unwrap().release().await.unwrap();
+    });
+}
+
+/// What Spring's waiters wait for: one message for each release, on the registry's channel, that says the key.
+#[test]
+fn a_release_is_told_on_springs_channel() {
+    let server = Redis::start();
+    let messages = listen(&server, "locks-channel:locks:x");
+    let said = || messages.recv_timeout(LONG).unwrap().1;
+    runtime().block_on(async {
+        let url = format!("{}?layout=plain&template=locks:{{}}&channel=locks-channel:locks:{{}}", server.url());
+        let c = client(&url).await;
+        for _ in 0..3 {
+            c.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
+            assert_eq!(said(), "locks:x");
+        }
+        // A hold that is broken is a release; one that is somebody else's by now, or nobody's, is none.
+        let guard = c.mutex("x").lock().await.unwrap();
+        assert_eq!(c.force_release("x", guard.token()).await.unwrap(), Released::Released);
+        assert_eq!(said(), "locks:x");
+        assert!(take(&server, "locks:x", "theirs", None));
+        drop(guard.release().await);
+        let seen = c.inspect("x").await.unwrap().holders[0].token;
+        assert!(messages.try_recv().is_err(), "nobody gave anything back");
+        assert_eq!(c.force_release("x", seen).await.unwrap(), Released::Released);
+        assert_eq!(said(), "locks:x");
+        assert!(messages.try_recv().is_err(), "each is told once");
     });
 }
 

@@ -1,7 +1,7 @@
 //! Layout `redisson`: a hash for each lock, as Redisson's RLock has it. What it sends is sent here by hand (`common/redisson.rs`); a peer is
 //! asked in `interop.rs`, readers and writers are in `redisson_rw.rs`, waits in `redisson_waits.rs`.
 //!
-//! Planted to see them go red: a repeat that counts once more; a repeat that keeps the ttl that is left; a claim that does not look at its end;
+//! Planted to see them go red: a refusal without its reason; a repeat that counts once more; a repeat that keeps the ttl that is left; a claim that does not look at its end;
 //! a kind that is not looked at; RFencedLock's token given an end; a hash that is written before its end may be;
 //! a release that does not look at the token's end; an observer for whom every token counts.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
@@ -35,9 +35,21 @@ fn what_it_can_and_what_it_writes() {
         for not in [server.url(), format!("{}?layout=plain", server.url())] {
             assert_ne!(client(&not).await.info().id, c.info().id);
         }
-        for refused in [c.semaphore("x", 2).acquire(1).await.unwrap_err(), c.cell("x").load().await.unwrap_err()] {
+        let ticket = c.mutex("t").lock().await.unwrap().into_ticket().await.unwrap_err();
+        let older = redisson(&(server.url() + "?protocol=resp2")).await;
+        let writer = older.rw_lock("d").write().await.unwrap();
+        for (refused, why) in [
+            (c.semaphore("x", 2).acquire(1).await.unwrap_err(), "by the clocks of its clients"),
+            (c.semaphore("x", 2).try_acquire(1).await.unwrap_err(), "does not know its holders"),
+            (c.semaphore("x", 2).resize(2, 3).await.unwrap_err(), "by the clocks of its clients"),
+            (c.cell("x").load().await.unwrap_err(), "no value with a version"),
+            (ticket, "cannot pass to another"),
+            (writer.downgrade().await.map(drop).unwrap_err(), "watchdog has cut"),
+        ] {
             assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+            assert!(refused.to_string().contains(why), "{refused}");
         }
+        assert_eq!(server.ask(&["EXISTS", "x"]).unwrap(), ":0", "nothing was sent");
         let guard = c.mutex("x").note("ann's. job").ttl(60 * SEC).lock().await.unwrap();
         let id = guard.id().to_string();
         let uuid = format!("{}-{}-{}-{}-{}", &id[..8], &id[8..12], &id[12..16], &id[16..20], &id[20..]);
@@ -207,6 +219,29 @@ fn a_claim_that_comes_late() {
         for _ in 0..600 {
             assert_eq!(server.ask(&["EXISTS", "y"]).unwrap(), ":0");
             tokio::time::sleep(10 * MS).await;
+        }
+    });
+}
+
+/// One of theirs that does not end by itself is held, whatever time passes; no look, no wait and no renewal gives it an end.
+#[test]
+fn a_lock_of_theirs_without_a_ttl_is_held() {
+    let server = Redis::start();
+    let theirs = Theirs { server: &server, name: "x" };
+    runtime().block_on(async {
+        let (c, older) = (redisson(&server.url()).await, redisson(&(server.url() + "?protocol=resp2")).await);
+        for c in [&c, &older] {
+            assert!(theirs.lock(ONE, "30000"));
+            assert_eq!(server.ask(&["PERSIST", "x"]).unwrap(), ":1");
+            assert!(c.mutex("x").try_lock().await.unwrap().is_err());
+            assert!(c.mutex("x").try_lock_for(700 * MS).await.unwrap().is_err());
+            let status = c.inspect("x").await.unwrap();
+            assert!(status.is_held() && status.holders[0].left > 24 * 3_600 * SEC, "{status:?}");
+            assert_eq!(pttl(&server, "x"), -1);
+            // An operator ends it, by the number that is shown.
+            assert_eq!(c.force_release("x", status.holders[0].token).await.unwrap(), Released::Released);
+            assert!(theirs.is_free());
+            c.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
         }
     });
 }

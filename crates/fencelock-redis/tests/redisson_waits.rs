@@ -12,32 +12,10 @@ use common::{
 use fencelock_core::Waiting;
 use fencelock_testkit::Redis;
 use std::{
-    io::{BufRead, BufReader, Write},
-    net::TcpStream,
     sync::mpsc,
     time::{Duration, Instant},
 };
 
-/// Somebody who listens there: each message, as it comes.
-fn listen(server: &Redis, channel: &str) -> mpsc::Receiver<(Instant, String)> {
-    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
-    write!(stream, "*2\r\n$9\r\nSUBSCRIBE\r\n${}\r\n{channel}\r\n", channel.len()).unwrap();
-    let (tx, messages) = mpsc::channel();
-    let (ready, is_ready) = mpsc::channel();
-    std::thread::spawn(move || {
-        let mut lines =
-            BufReader::new(stream).lines().map_while(Result::ok).filter(|line| !line.starts_with(['*', '$']));
-        while let Some(kind) = lines.next() {
-            let (_channel, said) = (lines.next(), lines.next());
-            let _ = match kind.as_str() {
-                "message" => tx.send((Instant::now(), said.unwrap_or_default())).is_ok(),
-                _ => ready.send(()).is_ok(),
-            };
-        }
-    });
-    is_ready.recv_timeout(LONG).unwrap();
-    messages
-}
 fn said(messages: &mpsc::Receiver<(Instant, String)>) -> String {
     messages.recv_timeout(LONG).unwrap().1
 }

@@ -1,8 +1,8 @@
 //! What lies between the core and its engine in this world: a connection that can be cut, or be deaf.
 use async_trait::async_trait;
 use fencelock_core::{
-    Cells, Conflict, Engine, EngineInfo, Error, ErrorKind, Gate, Grant, HoldId, Listing, Name, Outcome, Page, Released,
-    Renewed, Reports, Request, Result, Status, Together, Token, Version, Versioned,
+    Cells, Conflict, Engine, EngineInfo, Error, ErrorKind, Gate, Grant, HoldId, Listing, Missing, Name, Outcome, Page,
+    Released, Renewed, Reports, Request, Result, Status, Together, Token, Version, Versioned,
 };
 use std::{
     os::fd::OwnedFd,
@@ -64,6 +64,9 @@ impl Line {
 impl Engine for Line {
     fn info(&self) -> &EngineInfo {
         self.inner.info()
+    }
+    fn why_not(&self, missing: Missing) -> Option<&'static str> {
+        self.inner.why_not(missing)
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.call(self.inner.acquire(request)).await

@@ -1,10 +1,10 @@
 //! A value that nobody locks: whoever was first with the version wins.
 use super::Options;
 use crate::{
-    engine::{Cells, Engine},
+    engine::{Cells, Engine, lacks},
     error::{Error, ErrorKind, Result},
     pauses::Pauses,
-    types::{Conflict, HoldId, Name, Version, Versioned},
+    types::{Conflict, HoldId, Missing, Name, Version, Versioned},
 };
 use std::{sync::Arc, time::Duration};
 
@@ -137,6 +137,5 @@ impl Cell {
     }
 }
 fn cells(engine: &dyn Engine) -> Result<&dyn Cells> {
-    let none = || Error::new(ErrorKind::Unsupported, "cell", format!("{} has no cells", engine.info().scheme));
-    engine.cells().ok_or_else(|| none().hint("use another engine"))
+    engine.cells().ok_or_else(|| lacks(engine, Missing::Cells, "cell", "cells").hint("use another engine"))
 }

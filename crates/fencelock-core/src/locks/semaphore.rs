@@ -2,9 +2,10 @@
 use super::{Member, Options, options::options};
 use crate::{
     attempt::{Acquire, Try},
+    engine::lacks,
     error::{Error, ErrorKind, Result},
     shared_guard::SharedGuard,
-    types::Claim,
+    types::{Claim, Missing},
 };
 use std::time::Duration;
 
@@ -95,6 +96,10 @@ impl Semaphore {
             return Err(none.with("name", name).with("from", from).with("to", to));
         }
         let engine = core.engine().clone();
+        if !engine.info().capabilities.permits {
+            let unable = lacks(&*engine, Missing::Permits, "resize", "semaphores");
+            return Err(unable.with("name", name).hint("use another engine"));
+        }
         core.on_runtime(async move { engine.resize(&name, from, to).await }).await
     }
 }

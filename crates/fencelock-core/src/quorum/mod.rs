@@ -28,8 +28,8 @@ use crate::{
     error::{Error, ErrorKind, Result},
     keeper::Reports,
     types::{
-        Capabilities, EngineId, EngineInfo, Fencing, Grant, Listing, Name, Ordering, Outcome, Page, Released, Renewed,
-        Request, Status, TakenAway, Token, Waiting,
+        Capabilities, EngineId, EngineInfo, Fencing, Grant, Listing, Missing, Name, Ordering, Outcome, Page, Released,
+        Renewed, Request, Status, TakenAway, Token, Waiting,
     },
 };
 use async_trait::async_trait;
@@ -220,6 +220,14 @@ fn default_ttl(shared: &Shared) -> Duration {
 impl Engine for Quorum {
     fn info(&self) -> &EngineInfo {
         &self.info
+    }
+    fn why_not(&self, missing: Missing) -> Option<&'static str> {
+        match missing {
+            Missing::Permits => Some("majorities exclude two, not one more than there are permits"),
+            Missing::Cells => Some("a quorum decides who holds, and keeps no values"),
+            Missing::Tickets => Some("a hold of a quorum is its client's"),
+            Missing::Downgrade | Missing::ReadWrite => Some("not every node has it"),
+        }
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         if let Some(again) = renewal::again(&self.shared, request).await {

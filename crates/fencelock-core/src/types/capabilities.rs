@@ -40,6 +40,21 @@ pub enum TakenAway {
     /// At once.
     Pushed,
 }
+/// What an engine may have none of ([`Engine::why_not`](crate::Engine::why_not)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Missing {
+    /// Cells.
+    Cells,
+    /// A writer that becomes a reader with nobody in between.
+    Downgrade,
+    /// Semaphores.
+    Permits,
+    /// Read-write locks.
+    ReadWrite,
+    /// Holds that are handed to another process.
+    Tickets,
+}
 
 /// What an engine can do.
 #[derive(Clone, Debug, PartialEq)]

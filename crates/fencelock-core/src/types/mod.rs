@@ -7,7 +7,7 @@ mod name;
 mod request;
 mod status;
 
-pub use capabilities::{Capabilities, EngineInfo, Fencing, Ordering, TakenAway, Waiting};
+pub use capabilities::{Capabilities, EngineInfo, Fencing, Missing, Ordering, TakenAway, Waiting};
 pub use cell::{Conflict, Version, Versioned};
 pub use claim::{Claim, Kind, UnknownKind};
 pub use grant::{Event, Grant, Lease, LossReason, Outcome, Released, Renewed, SessionId, Together, Token};

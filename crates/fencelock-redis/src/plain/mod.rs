@@ -19,8 +19,8 @@ use crate::{
 };
 use async_trait::async_trait;
 use fencelock_core::{
-    BootClock, Busy, Clock, Engine, EngineInfo, Error, ErrorKind, Grant, Listing, Name, Outcome, Page, Released,
-    Renewed, Reports, Request, Result, Status, Token, on_tokio,
+    BootClock, Busy, Clock, Engine, EngineInfo, Error, ErrorKind, Grant, Listing, Missing, Name, Outcome, Page,
+    Released, Renewed, Reports, Request, Result, Status, Token, on_tokio,
 };
 use std::{sync::Arc, time::Duration};
 use tokio::sync::oneshot;
@@ -150,6 +150,16 @@ pub(crate) async fn acquire(engine: &RedisEngine, request: &Request) -> Result<O
 impl Engine for RedisPlainEngine {
     fn info(&self) -> &EngineInfo {
         self.0.info()
+    }
+    fn why_not(&self, missing: Missing) -> Option<&'static str> {
+        Some(match missing {
+            Missing::Permits => {
+                "a string of layout=plain has one holder; semaphores of other libraries end by their clients' clocks"
+            }
+            Missing::Cells => "a string of layout=plain is a lock, and keeps no version",
+            Missing::Tickets => "the value of layout=plain is its holder's for as long as he has it",
+            _ => "a string of layout=plain has one holder",
+        })
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         acquire(&self.0, request).await

@@ -14,8 +14,8 @@ use crate::{
 };
 use async_trait::async_trait;
 use fencelock_core::{
-    Busy, Claim, Engine, EngineInfo, Error, ErrorKind, Grant, Listing, Name, Outcome, Page, Released, Renewed, Reports,
-    Request, Result, Status, Token, on_tokio,
+    Busy, Claim, Engine, EngineInfo, Error, ErrorKind, Grant, Listing, Missing, Name, Outcome, Page, Released, Renewed,
+    Reports, Request, Result, Status, Token, on_tokio,
 };
 use names::Names;
 use std::time::Duration;
@@ -91,6 +91,18 @@ impl RedisRedissonEngine {
 impl Engine for RedisRedissonEngine {
     fn info(&self) -> &EngineInfo {
         self.0.info()
+    }
+    fn why_not(&self, missing: Missing) -> Option<&'static str> {
+        Some(match missing {
+            Missing::Permits => {
+                "RSemaphore does not know its holders, so one that crashed keeps its permits, and those of RPermitExpirableSemaphore end by \
+                 the clocks of its clients, which may be wrong"
+            }
+            Missing::Cells => "Redisson has no value with a version that we could share",
+            Missing::Tickets => "a field of Redisson's names its holder, and cannot pass to another one",
+            Missing::Downgrade => "nobody tells here that Redisson's watchdog has cut a reader's lease",
+            _ => return None,
+        })
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.check(request)?;

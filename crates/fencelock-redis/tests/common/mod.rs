@@ -11,7 +11,12 @@ use fencelock_core::{Client, Guard};
 use fencelock_redis::{Config, RedisEngine, connect, raw::scripts};
 use fencelock_testkit::Redis;
 pub use fencelock_testkit::processes::full;
-use std::{sync::Arc, time::Duration};
+use std::{
+    io::{BufRead, BufReader, Write},
+    net::TcpStream,
+    sync::{Arc, mpsc},
+    time::{Duration, Instant},
+};
 pub use stories::*;
 
 pub async fn client(url: &str) -> Client {
@@ -28,7 +33,7 @@ pub fn proxied(server: &Redis) -> (Proxy, String) {
 }
 /// What makes a URL one of the layout `plain`, with keys `lock:NAME`.
 pub const PLAIN: &str = "layout=plain&template=lock:{}";
-fn call(script: &str) -> String {
+pub fn call(script: &str) -> String {
     let (_, sha, _) = scripts().into_iter().find(|(name, ..)| *name == script).unwrap();
     sha
 }
@@ -53,4 +58,24 @@ pub async fn renew(server: &Redis, guard: &Guard) {
     let before = guard.valid_until();
     server.ask(&["CLIENT", "KILL", "TYPE", "normal"]).unwrap();
     eventually("renewed", || async { guard.valid_until() > before }).await;
+}
+/// Somebody who listens there: each message, as it comes.
+pub fn listen(server: &Redis, channel: &str) -> mpsc::Receiver<(Instant, String)> {
+    let mut stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+    write!(stream, "*2\r\n$9\r\nSUBSCRIBE\r\n${}\r\n{channel}\r\n", channel.len()).unwrap();
+    let (tx, messages) = mpsc::channel();
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut lines =
+            BufReader::new(stream).lines().map_while(Result::ok).filter(|line| !line.starts_with(['*', '$']));
+        while let Some(kind) = lines.next() {
+            let (_channel, said) = (lines.next(), lines.next());
+            let _ = match kind.as_str() {
+                "message" => tx.send((Instant::now(), said.unwrap_or_default())).is_ok(),
+                _ => ready.send(()).is_ok(),
+            };
+        }
+    });
+    is_ready.recv_timeout(LONG).unwrap();
+    messages
 }
