@@ -3,13 +3,13 @@ use crate::link::slot;
 pub use fencelock_core::config::Tls;
 use fencelock_core::{
     Result,
-    config::{Written, check_hosts, check_retention, check_ttl, host_port, host_ports, invalid},
+    config::{Written, check_hosts, check_retention, check_ttl, host_ports, invalid},
     url::Url,
 };
 use std::{fmt, time::Duration};
 
 /// The keys of a URL.
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 15] = [
     "ca",
     "cert",
     "channel",
@@ -24,6 +24,7 @@ const KEYS: [&str; 14] = [
     "signal",
     "template",
     "ttl",
+    "wait",
 ];
 /// The shortest ttl.
 pub(crate) const MIN_TTL: Duration = Duration::from_millis(200);
@@ -58,6 +59,17 @@ pub enum Topology {
     Cluster,
     /// The hosts know nothing of each other, and a lock is held while a majority of them has it.
     Redlock,
+}
+
+/// How somebody waits for a lock that another one has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wait {
+    /// The server wakes him.
+    #[default]
+    Push,
+    /// He looks by himself, less and less often, and never at the same times as the others: needs no channels, and keeps no order.
+    Spin,
 }
 
 /// How locks are written.
@@ -121,6 +133,8 @@ pub struct Config {
     pub retention: Duration,
     /// So many replicas must have a grant before it counts; 0: it is not waited for any.
     pub replicas: u32,
+    /// How somebody waits for a lock that another one has.
+    pub wait: Wait,
     /// Speak the newer protocol, by which the server tells that a lock was taken away. Off: for servers before 6.0 and proxies.
     pub resp3: bool,
 }
@@ -140,6 +154,7 @@ impl Config {
             ttl: Duration::from_secs(30),
             retention: Duration::from_secs(3_600),
             replicas: 0,
+            wait: Wait::Push,
             resp3: true,
         }
     }
@@ -233,6 +248,13 @@ impl Config {
                     .hint("write replicas=1, or more where all of them must have it")
             })?;
         }
+        config.wait = match url.take("wait").as_deref() {
+            None | Some("push") => Wait::Push,
+            Some("spin") => Wait::Spin,
+            Some(other) => {
+                return Err(invalid(format!("wait={other} is not known")).hint("write wait=push or wait=spin"));
+            }
+        };
         config.resp3 = match url.take("protocol").as_deref() {
             None | Some("resp3") => true,
             Some("resp2") => false,
@@ -304,37 +326,6 @@ impl Config {
         check_ttl(self.ttl, least..=MAX_TTL, format!("{of} takes {least:?} to {MAX_TTL:?}"))?;
         check_retention(self.retention)
     }
-    /// A majority has to be one of servers, and each of them keeps the whole record.
-    fn check_redlock(&self) -> Result<()> {
-        if self.hosts.len() < 2 {
-            let one = invalid("one server is no majority of several");
-            return Err(one.hint("name three or five: redlock://HOST,HOST,HOST; of one write redis://HOST"));
-        }
-        let same = |(a, b): (&(String, u16), &(String, u16))| a.0.eq_ignore_ascii_case(&b.0) && a.1 == b.1;
-        for (n, host) in self.hosts.iter().enumerate() {
-            if self.hosts.iter().skip(n + 1).any(|other| same((host, other))) {
-                let twice = invalid(format!("{} is there twice", host_port(&host.0, host.1)));
-                return Err(twice.hint("each node of a Redlock fails by itself: name each once"));
-            }
-        }
-        if self.layout != Layout::Native {
-            let plain = invalid("a Redlock has no layout but native: tokens of the others are nobody's");
-            return Err(plain.hint(
-                "leave layout out; what others lock on one server: redis://HOST?layout=plain, or layout=redisson",
-            ));
-        }
-        if self.replicas > 0 {
-            let replicas = invalid(format!("replicas={} is for one primary", self.replicas));
-            return Err(replicas.hint("leave it out: the nodes of a Redlock are each other's replicas"));
-        }
-        Ok(())
-    }
-    /// Each of its servers by itself.
-    pub(crate) fn nodes(&self) -> Vec<Self> {
-        let alone =
-            |host: &(String, u16)| Self { hosts: vec![host.clone()], topology: Topology::Alone, ..self.clone() };
-        self.hosts.iter().map(alone).collect()
-    }
     fn check_templates(&self, layout: &str, Templates { key, signal, channel }: &Templates) -> Result<()> {
         let all = [("template", Some(key)), ("signal", signal.as_ref()), ("channel", channel.as_ref())];
         for (what, text) in all.into_iter().filter_map(|(what, text)| Some((what, text?))) {
@@ -404,6 +395,9 @@ impl Config {
         if self.replicas > 0 {
             url.add("replicas", &self.replicas.to_string());
         }
+        if self.wait == Wait::Spin {
+            url.add("wait", "spin");
+        }
         if !self.resp3 {
             url.add("protocol", "resp2");
         }
@@ -451,6 +445,9 @@ mod tests {
         let plain = Config::from_url("redis://h?namespace=a%26b&replicas=2").unwrap();
         assert_eq!(plain.url().as_deref(), Some("redis://h:6379/0?namespace=a%26b&replicas=2"));
         assert_eq!(Config::from_url(&plain.url().unwrap()).unwrap(), plain);
+        let spin = Config::from_url("redis://h?wait=spin").unwrap();
+        assert_eq!((plain.wait, spin.wait), (Wait::Push, Wait::Spin));
+        assert_eq!(Config::from_url(&spin.url().unwrap()).unwrap(), spin);
         let tls = Config::from_url("rediss://h/?ca=/a&cert=/b&key=/c").unwrap();
         let client = Some(("/b".into(), "/c".into()));
         assert_eq!(tls.tls, Some(Tls { ca: Some("/a".into()), client }));
@@ -536,6 +533,8 @@ mod tests {
             ("redis://h?retention=1ms", "1s or longer"),
             ("redis://h?replicas=all", "no number"),
             ("redis://h?protocol=4", "protocol=resp3"),
+            ("redis://h?wait=poll", "wait=spin"),
+            ("redlock://a,b,c?wait=spin", "leave wait=spin out"),
             ("redis://h?ca=/x", "rediss://"),
             ("rediss://h?cert=/x", "belong together"),
             ("redis://ann@h", "without a password"),

@@ -1,6 +1,6 @@
 //! The engine's door: commands of callers go over their runtime's own connection, whatever waits is given to `run`.
 use crate::{
-    config::{Config, Layout, MAX_TTL, MIN_TTL},
+    config::{Config, Layout, MAX_TTL, MIN_TTL, Wait},
     error::Fault,
     keeper::{Order, remember_id, run},
     link::{Apart, CONNECT_TIMEOUT, Conn, Link, Stores, TURNS},
@@ -8,6 +8,7 @@ use crate::{
     plain::{Plain, mixed},
     renew::{Answered, Kept},
     shared::{Haunt, Records, Shared, micros},
+    spin,
     turns::{Seen, Turned, nap},
     wire::{
         key::Keys,
@@ -129,6 +130,9 @@ impl RedisEngine {
             (can.fencing, can.ordering) = (Fencing::OursOnly, Ordering::Any);
             can.waiting = if pushed { Waiting::Push } else { Waiting::Poll };
         }
+        if shared.spins {
+            (capabilities.ordering, capabilities.waiting) = (Ordering::Any, Waiting::Poll);
+        }
         let info = EngineInfo {
             id: EngineId::from_bytes(known.to_be_bytes()),
             namespace: config.namespace.as_str().into(),
@@ -221,77 +225,10 @@ impl RedisEngine {
         let token = Token::new(number).ok_or_else(|| self.link().tell(operation, &Fault::Answer))?;
         Ok(Outcome::Granted(self.shared.granted(request, token, sent_at, now)))
     }
-    /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up, when this
-    /// goes. *Invariant:* not before a release of it is answered, which would find nothing.
-    pub(crate) fn drop_hold(&self, name: &Name, hold: HoldId) -> Option<Sweep<'_>> {
-        let haunt = self.shared.drop_hold(hold).filter(|haunt| haunt.until > BootClock.now())?;
-        Some(Sweep { orders: &self.orders, key: self.shared.keys.key(name), hold, haunt })
-    }
-    /// A command on one record that may be sent twice with one effect: so it is, when its connection breaks.
-    async fn plain(&self, script: &Script, name: &Name, args: &[&[u8]]) -> Result<Reply, Fault> {
-        let key = &*self.shared.keys.key(name);
-        let ask = |conn: Conn| async move { self.link().run(&conn, script, key, args).await };
-        self.link().again(key, ask).await
-    }
-}
-fn linked(config: &Config, among: Option<(Arc<Stores>, usize)>) -> Result<Arc<Link>> {
-    let apart = |(stores, node)| Apart { stores, node, key: keys(config).id() };
-    Link::new(config, among.map(apart))
-}
-fn keys(config: &Config) -> Keys {
-    match &config.layout {
-        Layout::Native => Keys::new(&config.namespace),
-        Layout::Plain(templates) => Keys::plain(&templates.key),
-        Layout::Redisson(template) => Keys::plain(template),
-    }
-}
-fn shared(config: &Config, keys: Keys, link: Arc<Link>, pushed: bool) -> Result<Arc<Shared>> {
-    let records = match &config.layout {
-        Layout::Native => Records::Native,
-        Layout::Plain(templates) => Records::Plain(Plain::new(templates.clone())),
-        Layout::Redisson(_) => Records::Redisson,
-    };
-    let client = u128::from_be_bytes(EngineId::random()?.to_bytes());
-    Ok(Arc::new(Shared::new(keys, records, link, client, pushed)))
-}
-/// Has a hold swept up, when it goes.
-pub(crate) struct Sweep<'a> {
-    orders: &'a mpsc::UnboundedSender<Order>,
-    key: String,
-    hold: HoldId,
-    haunt: Haunt,
-}
-impl Drop for Sweep<'_> {
-    fn drop(&mut self) {
-        let (key, hold, haunt) = (std::mem::take(&mut self.key), self.hold, self.haunt);
-        let _ = self.orders.send(Order::Sweep { key, hold, haunt });
-    }
-}
-/// The server tells this user when a key changes; where it is asked to for each, also that.
-async fn may_track(link: &Link, conn: &Conn) -> Result<bool, Fault> {
-    for words in link.tracking().into_iter().chain([vec!["TRACKING", "OFF"]]) {
-        match link.command(conn, redis::cmd("CLIENT").arg(words)).await {
-            Ok(_) => {}
-            Err(fault) if fault.ends_connection() => return Err(fault),
-            Err(_) => return Ok(false),
-        }
-    }
-    Ok(true)
-}
-impl fmt::Debug for RedisEngine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Redis({})", self.info.endpoint)
-    }
-}
-
-#[async_trait]
-impl Engine for RedisEngine {
-    fn info(&self) -> &EngineInfo {
-        &self.info
-    }
-    async fn acquire(&self, request: &Request) -> Result<Outcome> {
+    /// Asks for it, and stands in the queue if it `waits`.
+    pub(crate) async fn attempt(&self, request: &Request, waits: bool) -> Result<Outcome> {
         let key = self.shared.keys.key(request.name());
-        let expected = request.wait().then(|| self.shared.expect(request.hold(), &key));
+        let expected = waits.then(|| self.shared.expect(request.hold(), &key));
         let (mut misses, mut late, limit) = (0, false, BootClock.now() + CONNECT_TIMEOUT);
         let (mut turned, mut turns) = (None, 0);
         // *Invariant (SAFETY H1):* whoever has a place in the queue listens: a release that finds him deaf passes him. A lock that is free
@@ -323,8 +260,10 @@ impl Engine for RedisEngine {
                 }
                 Ok(Reply::Busy(busy)) => {
                     let Some(expected) = expected.as_ref().filter(|_| !queue) else {
-                        // Core takes this for nothing left behind.
-                        drop(self.drop_hold(request.name(), request.hold()));
+                        // Core takes this for nothing left behind. Not where it is asked again under this hold id (`spin`).
+                        if waits || !request.wait() {
+                            drop(self.drop_hold(request.name(), request.hold()));
+                        }
                         return Ok(Outcome::Busy(busy));
                     };
                     let (reply, hears) = oneshot::channel();
@@ -385,6 +324,81 @@ impl Engine for RedisEngine {
                 Err(_) => expected = self.shared.expect(request.hold(), &key),
             }
         }
+    }
+    /// Nobody has it from here on. A command of its attempt that broke off may still arrive, and grant it: that is swept up, when this
+    /// goes. *Invariant:* not before a release of it is answered, which would find nothing.
+    pub(crate) fn drop_hold(&self, name: &Name, hold: HoldId) -> Option<Sweep<'_>> {
+        let haunt = self.shared.drop_hold(hold).filter(|haunt| haunt.until > BootClock.now())?;
+        Some(Sweep { orders: &self.orders, key: self.shared.keys.key(name), hold, haunt })
+    }
+    /// A command on one record that may be sent twice with one effect: so it is, when its connection breaks.
+    async fn plain(&self, script: &Script, name: &Name, args: &[&[u8]]) -> Result<Reply, Fault> {
+        let key = &*self.shared.keys.key(name);
+        let ask = |conn: Conn| async move { self.link().run(&conn, script, key, args).await };
+        self.link().again(key, ask).await
+    }
+}
+fn linked(config: &Config, among: Option<(Arc<Stores>, usize)>) -> Result<Arc<Link>> {
+    let apart = |(stores, node)| Apart { stores, node, key: keys(config).id() };
+    Link::new(config, among.map(apart))
+}
+fn keys(config: &Config) -> Keys {
+    match &config.layout {
+        Layout::Native => Keys::new(&config.namespace),
+        Layout::Plain(templates) => Keys::plain(&templates.key),
+        Layout::Redisson(template) => Keys::plain(template),
+    }
+}
+fn shared(config: &Config, keys: Keys, link: Arc<Link>, pushed: bool) -> Result<Arc<Shared>> {
+    let records = match &config.layout {
+        Layout::Native => Records::Native,
+        Layout::Plain(templates) => Records::Plain(Plain::new(templates.clone())),
+        Layout::Redisson(_) => Records::Redisson,
+    };
+    let client = u128::from_be_bytes(EngineId::random()?.to_bytes());
+    let spins = config.wait == Wait::Spin;
+    Ok(Arc::new(Shared::new(keys, records, link, client, pushed, spins)))
+}
+/// Has a hold swept up, when it goes.
+pub(crate) struct Sweep<'a> {
+    orders: &'a mpsc::UnboundedSender<Order>,
+    key: String,
+    hold: HoldId,
+    haunt: Haunt,
+}
+impl Drop for Sweep<'_> {
+    fn drop(&mut self) {
+        let (key, hold, haunt) = (std::mem::take(&mut self.key), self.hold, self.haunt);
+        let _ = self.orders.send(Order::Sweep { key, hold, haunt });
+    }
+}
+/// The server tells this user when a key changes; where it is asked to for each, also that.
+async fn may_track(link: &Link, conn: &Conn) -> Result<bool, Fault> {
+    for words in link.tracking().into_iter().chain([vec!["TRACKING", "OFF"]]) {
+        match link.command(conn, redis::cmd("CLIENT").arg(words)).await {
+            Ok(_) => {}
+            Err(fault) if fault.ends_connection() => return Err(fault),
+            Err(_) => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+impl fmt::Debug for RedisEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redis({})", self.info.endpoint)
+    }
+}
+
+#[async_trait]
+impl Engine for RedisEngine {
+    fn info(&self) -> &EngineInfo {
+        &self.info
+    }
+    async fn acquire(&self, request: &Request) -> Result<Outcome> {
+        if request.wait() && self.shared.spins {
+            return spin::acquire(self, request).await;
+        }
+        self.attempt(request, request.wait()).await
     }
     async fn withdraw(&self, request: &Request) -> Result<()> {
         // Nobody has it, whatever is answered. What may still arrive core knows of, and comes again.

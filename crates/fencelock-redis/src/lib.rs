@@ -12,6 +12,7 @@ mod redisson;
 mod redlock;
 mod renew;
 mod shared;
+mod spin;
 mod turns;
 mod watch;
 mod wire;
@@ -21,7 +22,7 @@ mod wire;
 pub mod raw;
 
 pub use acl::Acl;
-pub use config::{Config, Layout, Templates, Tls, Topology};
+pub use config::{Config, Layout, Templates, Tls, Topology, Wait};
 pub use engine::RedisEngine;
 pub use plain::{RedisPlainEngine, connect};
 pub use redisson::RedisRedissonEngine;

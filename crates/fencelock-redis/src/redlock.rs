@@ -1,6 +1,6 @@
 //! Servers that know nothing of each other, as one engine: Redlock.
 use crate::{
-    config::{Config, Topology},
+    config::{Config, Layout, Topology, Wait},
     engine::RedisEngine,
     link::{CONNECT_TIMEOUT, Stores},
     plain::mixed,
@@ -55,6 +55,43 @@ pub async fn redlock(config: Config) -> Result<Quorum> {
         engines.push(Arc::new(engine.called(id(node))));
     }
     Ok(Quorum::new(engines)?.called(config.scheme(), config.endpoint(), config.url()))
+}
+impl Config {
+    /// A majority has to be one of servers, and each of them keeps the whole record.
+    pub(crate) fn check_redlock(&self) -> Result<()> {
+        if self.hosts.len() < 2 {
+            let one = invalid("one server is no majority of several");
+            return Err(one.hint("name three or five: redlock://HOST,HOST,HOST; of one write redis://HOST"));
+        }
+        let same = |(a, b): (&(String, u16), &(String, u16))| a.0.eq_ignore_ascii_case(&b.0) && a.1 == b.1;
+        for (n, host) in self.hosts.iter().enumerate() {
+            if self.hosts.iter().skip(n + 1).any(|other| same((host, other))) {
+                let twice = invalid(format!("{} is there twice", host_port(&host.0, host.1)));
+                return Err(twice.hint("each node of a Redlock fails by itself: name each once"));
+            }
+        }
+        if self.layout != Layout::Native {
+            let plain = invalid("a Redlock has no layout but native: tokens of the others are nobody's");
+            return Err(plain.hint(
+                "leave layout out; what others lock on one server: redis://HOST?layout=plain, or layout=redisson",
+            ));
+        }
+        if self.wait == Wait::Spin {
+            let spin = invalid("whoever waits for a Redlock stands in the queue of a node, which hands over");
+            return Err(spin.hint("leave wait=spin out"));
+        }
+        if self.replicas > 0 {
+            let replicas = invalid(format!("replicas={} is for one primary", self.replicas));
+            return Err(replicas.hint("leave it out: the nodes of a Redlock are each other's replicas"));
+        }
+        Ok(())
+    }
+    /// Each of its servers by itself.
+    pub(crate) fn nodes(&self) -> Vec<Self> {
+        let alone =
+            |host: &(String, u16)| Self { hosts: vec![host.clone()], topology: Topology::Alone, ..self.clone() };
+        self.hosts.iter().map(alone).collect()
+    }
 }
 /// *Invariant (SAFETY K3):* all clients of a Redlock number its nodes alike, and know it as the same store, whichever nodes are there when
 /// they come. So a node is what the URL calls it, and not what its store says.

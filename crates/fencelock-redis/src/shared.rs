@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     client: u128,
     /// The server tells of changes of keys.
     pub(crate) pushed: bool,
+    /// Whoever waits looks by himself, whatever the server tells.
+    pub(crate) spins: bool,
     /// Host and process, and a blank.
     here: String,
     waits: Mutex<Waits>,
@@ -150,13 +152,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(keys: Keys, records: Records, link: Arc<Link>, client: u128, pushed: bool) -> Self {
+    pub(crate) fn new(keys: Keys, records: Records, link: Arc<Link>, client: u128, pushed: bool, spins: bool) -> Self {
         let Identity { host, pid } = Identity::here();
         let host: String = host.chars().map(|c| if c.is_whitespace() { '_' } else { c }).collect();
         let host = if host.is_empty() { "-".to_owned() } else { host };
         let (waits, held, observed) = Default::default();
         let (here, fresh) = (format!("{host} {pid} "), Notify::new());
-        Self { keys, link, records, client, pushed, here, waits, held, observed, fresh }
+        Self { keys, link, records, client, pushed, spins, here, waits, held, observed, fresh }
     }
     /// The keys are those of others, too: there is no queue.
     pub(crate) fn are_shared(&self) -> bool {
@@ -520,7 +522,8 @@ mod tests {
     #[tokio::test]
     async fn a_push_is_given_back_by_nobody_but_who_gave_up() {
         let config = Config::new("h", 1);
-        let shared = Arc::new(Shared::new(Keys::new(""), Records::Native, Link::new(&config, None).unwrap(), 7, true));
+        let shared =
+            Arc::new(Shared::new(Keys::new(""), Records::Native, Link::new(&config, None).unwrap(), 7, true, false));
         let expect = |hold| shared.expect(hold, "fl:a b");
         let hold = |n: u8| HoldId::from_bytes([n; 16]);
         let push = |n: u8| shared.heard(&format!("{} fl:a b", hold(n)));

@@ -25,7 +25,7 @@ pub(crate) async fn wait(shared: Arc<Shared>, request: Request, mut busy: Busy, 
         let mut change = pin!(changed.notified());
         // From here on no change is missed: the claim makes the server tell of the next one.
         change.as_mut().enable();
-        let claim = async { shared.claim(shared.link.at(&key).await?, &request, true).await };
+        let claim = async { shared.claim(shared.link.at(&key).await?, &request, !shared.spins).await };
         let answer = tokio::select! {
             biased;
             answer = claim => answer,
@@ -45,7 +45,7 @@ pub(crate) async fn wait(shared: Arc<Shared>, request: Request, mut busy: Busy, 
                 (late, pause) = (false, Duration::from_millis(10));
                 request.queued(now.clone());
                 busy = now;
-                let look = if tracks {
+                let look = if tracks && !shared.spins {
                     Duration::from_millis(fastrand::u64(CALM))
                 } else {
                     pace.nap(BootClock.now(), Some(0), None)
@@ -75,7 +75,8 @@ pub(crate) async fn wait(shared: Arc<Shared>, request: Request, mut busy: Busy, 
             biased;
             () = request.stopped() => break Turned::Stopped(busy),
             () = reply.closed() => return,
-            heard = timeout(next, change) => if heard.is_ok() {
+            () = sleep(next), if shared.spins => {}
+            heard = timeout(next, change), if !shared.spins => if heard.is_ok() {
                 sleep(Duration::from_micros(fastrand::u64(0..APART))).await;
             }
         }
