@@ -1,4 +1,4 @@
-//! What `Config::acl` gives is what the engine asks for, in both layouts and all topologies: the servers count what they are asked, and
+//! What `Config::acl` gives is what the engine asks for, in all layouts on one server and behind sentinels and in a cluster: the servers count what they are asked, and
 //! keep a list of what they refuse.
 //!
 //! Planted to see them go red: `hscan` and `asking` left out; a template's blank left as it is. Red by themselves: rights that nobody had
@@ -173,6 +173,65 @@ fn plain_needs_what_it_is_given() {
         assert_eq!(may(&server, "app", words), so, "{words:?}");
     }
 }
+#[test]
+fn redisson_needs_what_it_is_given() {
+    let server = Redis::start();
+    let url = format!("{}?ttl=3s&layout=redisson&template=app:{{}}", server.url());
+    let login = user(&server, "app", &url, &[]);
+    runtime().block_on(async {
+        count_anew(&server);
+        let (a, b) = (client(&login).await, client(&login).await);
+        assert_eq!(a.info().capabilities.taken_away, TakenAway::Pushed);
+        met(&a, &b, "x").await;
+        readers_of_redisson(&a, &b).await;
+        let (asked, given) = (asked(&server), given(&acl(&url)));
+        assert!(asked.is_subset(&given), "{:?}", asked.difference(&given));
+        assert_eq!(server.ask(&["ACL", "LOG"]).unwrap(), "*0");
+        // Whoever starts the server says `PING`, too, so that is not counted.
+        let left: Vec<_> = given.difference(&asked).filter(|word| *word != "ping").collect();
+        assert!(left.is_empty(), "nobody asked for {left:?}");
+    });
+    for (words, so) in [
+        (&["HGET", "app:x", "u:0"][..], true),
+        (&["GET", "redisson_lock_token:{app:x}"], true),
+        (&["PUBLISH", "redisson_lock__channel:{app:x}", "0"], true),
+        (&["HGET", "x", "u:0"], false),
+        (&["SUBSCRIBE", "other"], false),
+        (&["FLUSHALL"], false),
+    ] {
+        assert_eq!(may(&server, "app", words), so, "{words:?}");
+    }
+}
+/// What that layout has beside mutexes: readers beside each other, and whoever asks for one who is left.
+async fn readers_of_redisson(a: &Client, b: &Client) {
+    let reader = a.rw_lock("r").write().await.unwrap().downgrade().await.unwrap();
+    let last = b.rw_lock("r").read().await.unwrap();
+    soon(last.renewed()).await;
+    assert!(b.rw_lock("r").try_write().await.unwrap().unwrap_err().holder.is_some());
+    last.release().await.unwrap();
+    reader.release().await.unwrap();
+}
+/// In the layouts that are shared with others, as users of their own, where there are several servers.
+async fn other_layouts(url: impl Fn(&str) -> String, many: usize, say: impl Fn(usize, &[&str]) -> String) {
+    for (name, layout) in [
+        ("plain", "layout=plain&template=p:{{}}&signal=s:{{}}&channel=said:{{}}"),
+        ("redisson", "layout=redisson&template=r:{}"),
+    ] {
+        let acl = acl(&format!("{}?ttl=3s&{layout}", url("")));
+        let words: Vec<&str> =
+            ["ACL", "SETUSER", name, "on", ">pw"].into_iter().chain(acl.words().iter().map(String::as_str)).collect();
+        (0..many).for_each(|n| assert_eq!(say(n, &words), "OK", "{words:?}"));
+        let login = format!("{}?ttl=3s&{layout}", url(&format!("{name}:pw@")));
+        let (a, b) = (connect_to(&login).await, connect_to(&login).await);
+        met(&a, &b, "x").await;
+        if name == "redisson" {
+            readers_of_redisson(&a, &b).await;
+        }
+        for n in 0..many {
+            assert_eq!(say(n, &["ACL", "LOG"]).trim(), "", "{name}, server {n}");
+        }
+    }
+}
 /// As the server itself reads it.
 #[test]
 fn a_line_of_the_configuration_says_the_same() {
@@ -215,6 +274,8 @@ fn behind_sentinels() {
         let (a, b) = (connect_to(&url).await, connect_to(&url).await);
         met(&a, &b, "x").await;
         every_kind(&a, &b).await;
+        let place = |login: &str| format!("redis+sentinel://{login}{}/{}", servers.endpoints(), servers.name());
+        other_layouts(place, 3, |n, words| servers.ask(n, words).unwrap()).await;
         servers.failover(FAILOVER);
         eventually("followed", || async { a.mutex("y").try_lock().await.is_ok_and(|lock| lock.is_ok()) }).await;
         for n in 0..3 {
@@ -264,6 +325,8 @@ fn in_a_cluster() {
         let more: Vec<_> = asked.difference(&given).filter(|word| !word.starts_with("cluster|")).collect();
         assert!(more.is_empty(), "{more:?}");
         assert_eq!(each(&["ACL", "LOG"]).trim(), "");
+        let place = |login: &str| format!("redis+cluster://{login}{}", servers.endpoints());
+        other_layouts(place, 6, |n, words| servers.ask(n, words).unwrap()).await;
     });
     for (words, so) in [
         (&["HGET", "fl:x", "o"][..], true),

@@ -1,5 +1,6 @@
 //! How connections come about: encrypted, late, denied, and waited for by somebody who is not polled.
 //!
+//! Planted to see it go red: a node of a Redlock that is reached without what its URL says of certificates.
 //! Seen red before the client was mended: connecting in the caller's own future; certificates not looked at; a refused subscription
 //! tried for ever; an identity that the last one to connect shortens.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
@@ -7,22 +8,51 @@ mod common;
 use common::*;
 use fencelock_core::ErrorKind;
 use fencelock_redis::{Config, RedisEngine, Tls};
-use fencelock_testkit::{Pki, Redis, RedisOptions};
+use fencelock_testkit::{Pki, Port, Redis, RedisOptions};
 use std::time::Instant;
 
-#[test]
-fn encrypted_with_certificates_of_both_sides() {
-    let pki = Pki::new(&["localhost"]);
-    let tls_port = fencelock_testkit::Port::free();
-    let word = |name: &str| pki.file(name).display().to_string();
-    let arguments = ["--tls-port", &tls_port.to_string(), "--tls-auth-clients", "yes"].map(str::to_owned).into_iter();
+/// One that speaks TLS here, and wants a certificate of its clients.
+fn encrypted(pki: &Pki, port: &Port) -> Redis {
+    let arguments = ["--tls-port", &port.to_string(), "--tls-auth-clients", "yes"].map(str::to_owned).into_iter();
     let files = [
         ("--tls-cert-file", "ours.server.crt"),
         ("--tls-key-file", "ours.server.key"),
         ("--tls-ca-cert-file", "ours.ca"),
     ];
-    let files = files.into_iter().flat_map(|(flag, name)| [flag.to_owned(), word(name)]);
-    let _server = Redis::with(RedisOptions { arguments: arguments.chain(files).collect(), ..RedisOptions::default() });
+    let files = files.into_iter().flat_map(|(flag, name)| [flag.to_owned(), pki.file(name).display().to_string()]);
+    Redis::with(RedisOptions { arguments: arguments.chain(files).collect(), ..RedisOptions::default() })
+}
+
+/// Each node of a Redlock; one that shows a certificate of somebody else makes it none.
+#[test]
+fn encrypted_to_each_node_of_a_redlock() {
+    let pki = Pki::new(&["localhost"]);
+    let ports = [Port::free(), Port::free(), Port::free()];
+    let nodes: Vec<_> = ports.iter().map(|port| encrypted(&pki, port)).collect();
+    let hosts: Vec<_> = ports.iter().map(|port| format!("localhost:{port}")).collect();
+    let word = |name: &str| pki.file(name).display().to_string();
+    let pair = format!("cert={}&key={}", word("ours.client.crt"), word("ours.client.key"));
+    let url = |ca: &str| format!("redlocks://{}?ca={}&{pair}", hosts.join(","), word(ca));
+    runtime().block_on(async {
+        let (a, b) = (client(&url("ours.ca")).await, client(&url("ours.ca")).await);
+        assert_eq!(a.info().scheme, "redlocks");
+        let guard = a.mutex("x").lock().await.unwrap();
+        assert!(b.mutex("x").try_lock().await.unwrap().is_err());
+        let have = nodes.iter().filter(|node| node.ask(&["HEXISTS", "fl:x", "o"]).unwrap() == ":1").count();
+        assert!(have >= 2, "{have} of 3");
+        guard.release().await.unwrap();
+        soon(b.mutex("x").lock()).await.unwrap().release().await.unwrap();
+        let error = fencelock_redis::connect(Config::from_url(&url("others.ca")).unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
+    });
+}
+#[test]
+fn encrypted_with_certificates_of_both_sides() {
+    let pki = Pki::new(&["localhost"]);
+    let tls_port = Port::free();
+    let word = |name: &str| pki.file(name).display().to_string();
+    let _server = encrypted(&pki, &tls_port);
     let config = |host: &str, ca: Option<&str>, client: Option<&str>| {
         let mut config = Config::new(host, tls_port.number());
         let pair = |who: &str| (pki.file(&format!("{who}.client.crt")), pki.file(&format!("{who}.client.key")));

@@ -2,11 +2,11 @@
 //! nobody increments atomically, and who wakes whom. Rounds in full with FENCELOCK_PROVE=1, at a tenth without.
 //!
 //! Planted to see them go red: a `SET` without looking whether the key is there; another template than theirs; no signal; a hash that is
-//! taken whoever has it; a release that tells nobody.
+//! taken whoever has it; a release that tells nobody; a key of another type taken for a busy one.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;
-use fencelock_core::Client;
+use fencelock_core::{Client, ErrorKind};
 use fencelock_testkit::{Folder, Peer, Redis, processes::tenth};
 use std::{
     fs,
@@ -98,6 +98,38 @@ fn a_counter_is_exact_beside_redis_semaphore() {
 #[test]
 fn a_counter_is_exact_beside_node_redisson() {
     together("redisson", "layout=redisson", "x", Peer::redis_node);
+}
+
+/// One of them holds it in its layout: whoever asks in another one is told so, in whatever way he asks, and theirs is as it was.
+fn mismatch(kind: &str, query: &str, peer: fn(&Redis) -> Peer) {
+    let server = Redis::start();
+    let mut peer = peer(&server);
+    runtime().block_on(async {
+        let client = client(&format!("{}?{query}", server.url())).await;
+        let (handle, _) = block_in_place(|| peer.acquire(&format!("{kind} x 5000")));
+        let written = || server.ask(&["EVAL", "return redis.sha1hex(redis.call('DUMP','x'))", "0"]).unwrap();
+        let before = written();
+        for error in [
+            client.mutex("x").try_lock().await.unwrap_err(),
+            soon(client.mutex("x").lock()).await.unwrap_err(),
+            soon(client.mutex("x").try_lock_for(SEC)).await.unwrap_err(),
+            client.inspect("x").await.unwrap_err(),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::LayoutMismatch, "{kind}: {error}");
+            assert!(error.to_string().contains("no lock of this layout"), "{kind}: {error}");
+        }
+        assert_eq!(written(), before, "{kind}");
+        block_in_place(|| peer.release(&handle));
+        client.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
+    });
+}
+#[test]
+fn a_hash_of_node_redisson_is_no_string_of_ours() {
+    mismatch("redisson", "layout=plain", Peer::redis_node);
+}
+#[test]
+fn a_string_of_redis_py_is_no_hash_of_ours() {
+    mismatch("redis-py", "layout=redisson", Peer::redis_python);
 }
 
 /// A release of ours wakes theirs, and theirs wakes ours, who hear of every change.

@@ -1,10 +1,11 @@
-//! What can go wrong on one server goes wrong behind sentinels and in a cluster, too: one clear error each, or survived; nothing stays held.
+//! What can go wrong on one server goes wrong behind sentinels, in a cluster and in a Redlock, too: one clear error each, or survived; nothing stays held.
 //!
 //! Planted to see them go red: scripts that a server has forgotten are not sent again (all of them, at the first command).
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
     failovers::{FAILOVER, connect_to, many_threads},
+    five::Five,
     *,
 };
 use fencelock_core::{Client, ErrorKind, LossReason, Page};
@@ -109,6 +110,7 @@ async fn rights(servers: &impl Servers) {
     let few = connect_to(&servers.url("few:hunter2@")).await;
     let error = soon(few.mutex("right").lock()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
+    assert!(error.to_string().contains("`fencelock acl redis` prints the rights"), "{error}");
     assert!(!format!("{error} {error:?} {few:?}").contains("hunter2"), "{error}");
     let all = connect_to(&servers.url("")).await;
     assert!(!all.inspect("right").await.unwrap().is_held());
@@ -147,6 +149,30 @@ fn behind_sentinels() {
 #[test]
 fn in_a_cluster() {
     everything(&RedisCluster::start());
+}
+/// Each node of a Redlock forgets what it knew of scripts, and drops whoever is connected.
+#[test]
+fn in_a_redlock() {
+    let five = Five::start();
+    many_threads().block_on(async {
+        let c = connect_to(&five.url()).await;
+        let guard = c.mutex("held").ttl(3_000 * MS).lock().await.unwrap();
+        let all = |words: &[&str]| five.0.iter().for_each(|node| drop(node.ask(words).unwrap()));
+        for _ in 0..3 {
+            all(&["SCRIPT", "FLUSH"]);
+            works(&c, "x").await;
+            all(&["SCRIPT", "FLUSH"]);
+            soon(guard.renewed()).await;
+            for kind in ["normal", "pubsub"] {
+                all(&["CLIENT", "KILL", "TYPE", kind]);
+                works(&c, "x").await;
+            }
+        }
+        guard.check().unwrap();
+        all(&["SCRIPT", "FLUSH"]);
+        guard.release().await.unwrap();
+        five.nothing_is_left("held").await;
+    });
 }
 /// One shard is gone, and the servers are told to serve nothing then.
 #[test]

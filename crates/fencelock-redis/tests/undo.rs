@@ -51,6 +51,10 @@ fn no_orphan_outlives_its_attempt() {
 fn nor_in_the_layout_plain() {
     orphans("plain", &format!("?{PLAIN}"));
 }
+#[test]
+fn nor_in_the_layout_redisson() {
+    orphans("redisson", "?layout=redisson");
+}
 fn orphans(layout: &str, query: &str) {
     let batches = if full() { 40 } else { 4 };
     let server = Arc::new(Redis::start());
