@@ -8,11 +8,11 @@ mod common;
 use common::*;
 use fencelock_core::ErrorKind;
 use fencelock_redis::{Config, RedisEngine, Tls};
-use fencelock_testkit::{Pki, Port, Redis, RedisOptions};
+use fencelock_testkit::{Folder, Pki, Port, Redis, RedisOptions};
 use std::time::Instant;
 
 /// One that speaks TLS here, and wants a certificate of its clients.
-fn encrypted(pki: &Pki, port: &Port) -> Redis {
+fn encrypted(pki: &Pki, port: &Port, more: &[&str]) -> Redis {
     let arguments = ["--tls-port", &port.to_string(), "--tls-auth-clients", "yes"].map(str::to_owned).into_iter();
     let files = [
         ("--tls-cert-file", "ours.server.crt"),
@@ -20,7 +20,38 @@ fn encrypted(pki: &Pki, port: &Port) -> Redis {
         ("--tls-ca-cert-file", "ours.ca"),
     ];
     let files = files.into_iter().flat_map(|(flag, name)| [flag.to_owned(), pki.file(name).display().to_string()]);
-    Redis::with(RedisOptions { arguments: arguments.chain(files).collect(), ..RedisOptions::default() })
+    let more = more.iter().map(|&word| word.to_owned());
+    Redis::with(RedisOptions { arguments: arguments.chain(files).chain(more).collect(), ..RedisOptions::default() })
+}
+
+/// A cluster of one server, which tells where it is reached over TLS.
+#[test]
+fn encrypted_to_a_cluster() {
+    let (pki, folder) = (Pki::new(&["localhost", "127.0.0.1"]), Folder::new("encrypted"));
+    let (port, bus) = (Port::free(), Port::free().to_string());
+    let file = folder.path().join("nodes.conf").display().to_string();
+    let cluster = ["--cluster-enabled", "yes", "--cluster-port", &bus, "--cluster-config-file", &file];
+    let announced = ["--tls-cluster", "yes", "--cluster-announce-ip", "127.0.0.1"];
+    let server = encrypted(&pki, &port, &[&cluster[..], &announced[..]].concat());
+    assert_eq!(server.ask(&["CLUSTER", "ADDSLOTSRANGE", "0", "16383"]).unwrap(), "+OK");
+    let word = |name: &str| pki.file(name).display().to_string();
+    let pair = format!("cert={}&key={}", word("ours.client.crt"), word("ours.client.key"));
+    let url = |ca: &str| format!("rediss+cluster://localhost:{port}?ca={}&{pair}", word(ca));
+    runtime().block_on(async {
+        let up = || async { server.ask(&["EVAL", "return redis.call('EXISTS',KEYS[1])", "1", "x"]).unwrap() == ":0" };
+        eventually("the cluster is up", up).await;
+        let (a, b) = (client(&url("ours.ca")).await, client(&url("ours.ca")).await);
+        assert_eq!(a.info().scheme, "rediss+cluster");
+        let guard = a.mutex("x").lock().await.unwrap();
+        let lock = b.mutex("x");
+        let next = tokio::spawn(async move { lock.lock().await.unwrap() });
+        queued(&a, "x", 1).await;
+        guard.release().await.unwrap();
+        soon(next).await.unwrap().release().await.unwrap();
+        let error = fencelock_redis::connect(Config::from_url(&url("others.ca")).unwrap()).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+        assert!(error.to_string().contains("certificate"), "{error}");
+    });
 }
 
 /// Each node of a Redlock; one that shows a certificate of somebody else makes it none.
@@ -28,7 +59,7 @@ fn encrypted(pki: &Pki, port: &Port) -> Redis {
 fn encrypted_to_each_node_of_a_redlock() {
     let pki = Pki::new(&["localhost"]);
     let ports = [Port::free(), Port::free(), Port::free()];
-    let nodes: Vec<_> = ports.iter().map(|port| encrypted(&pki, port)).collect();
+    let nodes: Vec<_> = ports.iter().map(|port| encrypted(&pki, port, &[])).collect();
     let hosts: Vec<_> = ports.iter().map(|port| format!("localhost:{port}")).collect();
     let word = |name: &str| pki.file(name).display().to_string();
     let pair = format!("cert={}&key={}", word("ours.client.crt"), word("ours.client.key"));
@@ -52,7 +83,7 @@ fn encrypted_with_certificates_of_both_sides() {
     let pki = Pki::new(&["localhost"]);
     let tls_port = Port::free();
     let word = |name: &str| pki.file(name).display().to_string();
-    let _server = encrypted(&pki, &tls_port);
+    let _server = encrypted(&pki, &tls_port, &[]);
     let config = |host: &str, ca: Option<&str>, client: Option<&str>| {
         let mut config = Config::new(host, tls_port.number());
         let pair = |who: &str| (pki.file(&format!("{who}.client.crt")), pki.file(&format!("{who}.client.key")));

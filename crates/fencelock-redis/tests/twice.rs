@@ -64,6 +64,11 @@ impl Scene {
         let holders: Vec<_> = status.holders.iter().map(|holder| (holder.claim, holder.hold)).collect();
         assert_eq!(holders, [(claim, hold)], "{what}: {status:?}");
         assert!(status.waiters.is_empty(), "{what}: {status:?}");
+        if self.query.contains("redisson") {
+            let count = "return table.concat(redis.call('HVALS',KEYS[1]),' ')";
+            let counted = self.server.ask(&["EVAL", count, "1", name]).unwrap();
+            assert!(["1", "read 1", "write 1"].contains(&&*counted), "{what}: {counted}");
+        }
         status.holders[0].token
     }
     /// Nobody has it, and the next one has a greater token.
