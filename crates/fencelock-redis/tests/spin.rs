@@ -188,10 +188,16 @@ fn looks_that_break_off_end_no_hold() {
             for trouble in [Trouble::LoseReply, Trouble::Twice, Trouble::Lose, Trouble::Late(200 * MS)] {
                 let held = other.mutex("x").ttl(60 * SEC).lock().await.unwrap();
                 let met = first(&proxy, script, 4, trouble);
-                let next = tokio::spawn(c.mutex("x").ttl(60 * SEC).lock());
-                eventually("it looks", || async { met.load(SeqCst) >= 3 }).await;
+                // A look that came through found it busy, after those that broke off.
+                let mut next = c.mutex("x").ttl(60 * SEC).lock();
+                soon(async {
+                    while met.load(SeqCst) < 4 || next.blocked_by().is_none() {
+                        assert!(tokio::time::timeout(5 * MS, &mut next).await.is_err(), "{query} {trouble:?}");
+                    }
+                })
+                .await;
                 held.release().await.unwrap();
-                let guard = soon(next).await.unwrap().unwrap();
+                let guard = soon(next).await.unwrap();
                 proxy.calm();
                 // Longer than anything of its earlier looks may come, or is swept up.
                 tokio::time::sleep(1_500 * MS).await;
