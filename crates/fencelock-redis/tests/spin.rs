@@ -200,7 +200,7 @@ fn looks_that_break_off_end_no_hold() {
                 let guard = soon(next).await.unwrap();
                 proxy.calm();
                 // Longer than anything of its earlier looks may come, or is swept up.
-                tokio::time::sleep(1_500 * MS).await;
+                tokio::time::sleep(2_500 * MS).await;
                 guard.check().unwrap();
                 let status = other.inspect("x").await.unwrap();
                 assert_eq!((status.holders.len(), status.holders[0].hold), (1, guard.id()), "{query} {trouble:?}");
