@@ -2,7 +2,7 @@
 //! nobody increments atomically, and who wakes whom. Rounds in full with FENCELOCK_PROVE=1, at a tenth without.
 //!
 //! Planted to see them go red: a `SET` without looking whether the key is there; another template than theirs; no signal; a hash that is
-//! taken whoever has it; a release that tells nobody; a key of another type taken for a busy one.
+//! taken whoever has it; a release that tells nobody.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

@@ -1,8 +1,7 @@
 //! `wait=spin`: whoever waits looks by himself, less often as time goes by and not at the same times as the others, and has the lock soon
 //! after it is free; alone, behind sentinels and in a cluster, in each layout.
 //!
-//! Planted to see them go red: naps without a random part; naps that do not grow; what swept up after a look that broke off, as it is done
-//! for a try, ended what a later one was granted; a spinner that takes a place in the queue.
+//! Planted to see them go red: naps that do not grow; a spinner that takes a place in the queue.
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{

@@ -1,7 +1,7 @@
 //! Servers that cannot or will not: each is one clear error, or survived; nothing stays held and no secret is shown. What each layout meets
 //! by commands of its own is done in each.
 //!
-//! Planted to see them go red: OOM told as something that no script answers; a hint left out; scripts that are not sent again.
+//! Planted to see it go red: OOM told as something that no script answers.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::*;

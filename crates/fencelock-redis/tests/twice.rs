@@ -1,8 +1,8 @@
 //! Every script of every layout comes twice, each time that it is sent, and loses its answer once: the result is the same as if it had come
 //! once (SAFETY A, G1). A script that nobody sends here fails the test of its layout.
 //!
-//! Planted to see them go red: a downgrade whose repeat does not find its reader; a repeat of a claim that counts once more; a resize that
-//! takes its own repeat for somebody else's; a script without a case.
+//! Planted to see them go red: a downgrade whose repeat does not find its reader; a repeat of a claim that does not know its own value; a
+//! resize that takes its own repeat for somebody else's.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
