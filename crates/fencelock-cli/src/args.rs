@@ -426,7 +426,7 @@ mod tests {
             }
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             // Up to what the shell does with it, or what is said about it.
-            let examples = help.lines().filter_map(|line| Some(line.get(line.find("fencelock ")?..)?));
+            let examples = help.lines().filter_map(|line| line.get(line.find("fencelock ")?..));
             let examples = examples.map(|line| line.split("   ").next().unwrap_or(line));
             let examples: Vec<_> = examples.map(|line| line.split(['|', '<', '>']).next().unwrap_or(line)).collect();
             assert!(!examples.is_empty(), "{}", command.get_name());
