@@ -43,6 +43,7 @@ fn main() {
         ("nobody_starves", starvation::<Scene<Leases>>),
         ("first_come_first_served", order::<Scene<Leases>>),
         ("doorbells_exclusion_between_12_processes", exclusion::<Scene<Doorbells>>),
+        ("doorbells_increments_by_16_processes", || increments::<Scene<Doorbells>>(tenth(200))),
         ("doorbells_a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene<Doorbells>>),
         ("doorbells_a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Doorbells>>),
         (
@@ -50,7 +51,13 @@ fn main() {
             fresh_head_waiter::<Scene<Doorbells>>,
         ),
         ("doorbells_a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Doorbells>>),
+        ("doorbells_a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene<Doorbells>>),
+        ("doorbells_a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<Doorbells>>),
+        ("doorbells_cancelled_waits_leave_nothing", cancels::<Scene<Doorbells>>),
+        ("doorbells_no_writer_beside_anybody", readers_and_writers::<Scene<Doorbells>>),
+        ("doorbells_a_downgrade_lets_no_writer_in", downgrades::<Scene<Doorbells>>),
         ("doorbells_never_more_than_there_are_permits", permits::<Scene<Doorbells>>),
+        ("doorbells_large_requests_do_not_starve", weights::<Scene<Doorbells>>),
         ("doorbells_nobody_starves", starvation::<Scene<Doorbells>>),
         ("doorbells_first_come_first_served", order::<Scene<Doorbells>>),
         ("sessions_exclusion_between_12_processes", exclusion::<Scene<Sessions>>),
@@ -65,6 +72,8 @@ fn main() {
         ("sessions_cancelled_waits_leave_nothing", cancels::<Scene<Sessions>>),
         ("sessions_nobody_starves", starvation::<Scene<Sessions>>),
         ("sessions_first_come_first_served", order::<Scene<Sessions>>),
+        ("connections_that_are_cut_every_second", cuts::<Leases>),
+        ("doorbells_that_are_cut_every_second", cuts::<Doorbells>),
         ("sessions_that_wait_and_are_cut_every_second", cuts::<Sessions>),
     ]);
 }

@@ -98,7 +98,7 @@ impl<W: Way> processes::Scene for Scene<W> {
         self.server.ask(if W::LEASES { all } else { used }).parse().unwrap()
     }
 }
-/// Planted to see them go red: whoever waits, and whose look breaks off, looks again after a minute (4.6 s, at the bar alone); a wait whose
+/// Planted to see them go red: a look of one who waits that breaks off ends his wait; whoever waits, and whose look breaks off, looks again after a minute (4.6 s, at the bar alone); a wait whose
 /// connection breaks is not begun anew (stuck).
 impl<W: Way> Cuts for Scene<W> {
     const CUT: &'static str = if W::LEASES { "connections" } else { "sessions that wait" };
