@@ -1,6 +1,6 @@
 //! Every way to have a lock, for tests that tell one story of them all.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
-use fencelock_core::{Claim, Client, Guard, Result, SharedGuard};
+use fencelock_core::{Claim, Client, Guard, Result, SharedGuard, Token};
 use std::time::Duration;
 
 /// Each way to have a lock, as the functions call it, and one that does not fit in beside it.
@@ -40,6 +40,13 @@ impl Any {
     /// Whether a try finds it busy.
     pub async fn is_busy(client: &Client, name: &str, claim: Claim) -> bool {
         Self::attempt(client, name, claim).await.unwrap().is_none()
+    }
+    /// Its number; one that is shared has none.
+    pub fn token(&self) -> Option<Token> {
+        match self {
+            Self::Alone(guard) => Some(guard.token()),
+            Self::Shared(_) => None,
+        }
     }
     /// Ends it, and says whether that came through.
     pub async fn release(self) -> Result<()> {

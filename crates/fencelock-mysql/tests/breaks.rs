@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::ErrorKind;
+use fencelock_core::{Claim, Client, ErrorKind, LossReason};
 use fencelock_mysql::{Config, MysqlEngine as Engine};
 use fencelock_testkit::{
     MariaDb as Server,
@@ -18,7 +18,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 const NAME: &str = "MariaDB";
@@ -43,4 +43,17 @@ fn kills(server: &Server) -> &'static str {
            IF one IS NOT NULL THEN KILL one; END IF; SELECT one IS NOT NULL; END//",
     );
     "CALL kills()"
+}
+
+const DOORBELLS: &str = "?doorbell=on";
+
+/// The same by doorbells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doorbells_over_a_server_that_is_restarted() {
+    stories::restarted("MariaDB, doorbells", DOORBELLS, LEASES).await;
+}
+/// (Red: a look that breaks off ends the wait.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn doorbells_that_are_killed_at_any_step() {
+    stories::killed_at_any_step("MariaDB, doorbells", DOORBELLS, CLAIMS, LEASES).await;
 }

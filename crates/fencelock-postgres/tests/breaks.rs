@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::ErrorKind;
+use fencelock_core::{Claim, Client, ErrorKind, LossReason};
 use fencelock_postgres::{Config, PostgresEngine as Engine};
 use fencelock_testkit::{
     Postgres as Server,
@@ -18,7 +18,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 const NAME: &str = "PostgreSQL";

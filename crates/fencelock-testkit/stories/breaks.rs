@@ -5,22 +5,26 @@ use super::*;
 
 const SESSION: &str = "?strategy=session";
 
-/// The server is killed and comes again while 16 want one lock: nobody is told but what passes, nobody is beside anybody, none is stuck.
-async fn restarted(what: &str, query: &str, left: &str) {
+/// The server is killed and comes again while 16 want one lock: nobody is told but what passes, nobody is beside anybody, none is stuck, and
+/// each token is above the one before.
+pub(super) async fn restarted(what: &str, query: &str, left: &str) {
     let server = durable();
     let (inside, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let last = Arc::new(std::sync::Mutex::new(None));
     let mut all = Vec::new();
     for _ in 0..16 {
         let client = client(&(server.url() + query)).await;
         // What lives with a session ends with its server.
-        let (inside, stop, is_lease) = (inside.clone(), stop.clone(), query.is_empty());
+        let (inside, stop, is_lease, last) = (inside.clone(), stop.clone(), query != SESSION, last.clone());
         all.push(tokio::spawn(async move {
-            let (mut tokens, mut errors) = (Vec::new(), 0);
+            let (mut holds, mut errors) = (0, 0);
             while !stop.load(SeqCst) {
                 match client.mutex("x").ttl(20 * SEC).lock().await {
                     Ok(guard) => {
                         assert!(!inside.swap(true, SeqCst), "two at once");
-                        tokens.push(guard.token());
+                        let before = last.lock().unwrap().replace(guard.token());
+                        assert!(before < Some(guard.token()), "{before:?}, and then {}", guard.token());
+                        holds += 1;
                         tokio::task::yield_now().await;
                         assert!(guard.is_valid() || !is_lease);
                         inside.store(false, SeqCst);
@@ -32,7 +36,7 @@ async fn restarted(what: &str, query: &str, left: &str) {
                     }
                 }
             }
-            (tokens, errors)
+            (holds, errors)
         }));
     }
     let mut back = Vec::new();
@@ -47,17 +51,13 @@ async fn restarted(what: &str, query: &str, left: &str) {
         back.push(began.elapsed());
     }
     stop.store(true, SeqCst);
-    let (mut tokens, mut errors) = (Vec::new(), 0);
+    let (mut many, mut errors) = (0, 0);
     for one in all {
         let one = within("it ends", one).await.unwrap();
-        assert!(!one.0.is_empty(), "somebody never got it");
-        tokens.extend(one.0);
+        assert!(one.0 > 0, "somebody never got it");
+        many += one.0;
         errors += one.1;
     }
-    let many = tokens.len();
-    tokens.sort_unstable();
-    tokens.dedup();
-    assert_eq!(tokens.len(), many, "a token twice");
     eventually("nothing is left", || std::future::ready(server.ask(left) == "0")).await;
     let (of, worst) = (back.len(), percentile(&mut back, 1.0));
     let figure = format!("{worst:?} of {of}, {many} holds, {errors} passing errors, 0 overlaps");
@@ -68,21 +68,30 @@ async fn restarted(what: &str, query: &str, left: &str) {
 async fn a_server_that_is_restarted_under_load() {
     restarted(NAME, "", LEASES).await;
 }
-/// (Red: a wait that is told of its connection's end.)
+/// (Red: a wait that is told of its connection's end; tokens that fall.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_restarted_under_sessions() {
     restarted(&format!("{NAME}, sessions"), SESSION, SESSIONS).await;
 }
-/// Sessions are ended by an operator at every step: all that was asked is done once, nothing is held, nobody waits. (Red: a connection
-/// that broke and is kept.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_are_killed_at_any_step() {
+/// Until it has it: what lives with sessions is told what passes.
+async fn lock(client: &Client, name: &str, claim: Claim, is_lease: bool) -> Any {
+    loop {
+        match Any::lock(client, name, claim, 30 * SEC).await {
+            Ok(guard) => return guard,
+            Err(error) => assert!(error.is_temporary() && !is_lease, "{error}"),
+        }
+    }
+}
+/// Sessions are ended by an operator at every step: all that was asked is done once, nothing is held, nobody waits. What lives with a session
+/// may have ended with it when it is given back, and who loses one session after the other is told so, and asks again; whoever is next has a
+/// higher token all the same.
+pub(super) async fn killed_at_any_step(what: &str, query: &str, claims: [(&'static str, Claim, Claim); 4], left: &str) {
     let server = Server::start();
     let mut clients = Vec::new();
-    for _ in 0..=CLAIMS.len() {
-        clients.push(client(&server.url()).await);
+    for _ in 0..=claims.len() {
+        clients.push(client(&(server.url() + query)).await);
     }
-    let a = clients.pop().unwrap();
+    let (a, is_lease) = (clients.pop().unwrap(), query != SESSION);
     let stop = Arc::new(AtomicBool::new(false));
     let mut killer = Session::new(&server);
     let kill = kills(&server);
@@ -96,36 +105,89 @@ async fn connections_that_are_killed_at_any_step() {
             }
         }
     });
-    let (mut done, mut all) = (0, Vec::new());
-    for ((name, claim, other), beside) in CLAIMS.into_iter().zip(clients) {
+    let (mut done, mut ended, mut all) = (0, 0, Vec::new());
+    for ((name, claim, other), beside) in claims.into_iter().zip(clients) {
         let (client, killed) = (a.clone(), killed.clone());
         all.push(tokio::spawn(async move {
-            let mut done = 0;
+            let (mut done, mut ended) = (0, 0);
             // However quick they are, they are cut.
             while done < 2 * tenth(500) || killed.load(SeqCst) <= 20 {
-                let held = soon(Any::lock(&client, name, claim, 30 * SEC)).await.unwrap();
+                let held = soon(lock(&client, name, claim, is_lease)).await;
                 let wait = tokio::spawn({
                     let beside = beside.clone();
-                    async move { Any::lock(&beside, name, other, 30 * SEC).await }
+                    async move { lock(&beside, name, other, is_lease).await }
                 });
                 tokio::time::sleep(MS * fastrand::u32(0..5)).await;
-                soon(held.release()).await.unwrap();
-                let next = soon(wait).await.unwrap().unwrap();
-                soon(next.release()).await.unwrap();
+                let first = held.token();
+                let given = soon(held.release()).await;
+                let next = soon(wait).await.unwrap();
+                let rises = first.zip(next.token()).is_none_or(|(first, next)| next > first);
+                assert!(rises, "{:?} after {first:?}", next.token());
+                for given in [given, soon(next.release()).await] {
+                    assert!(given.is_ok() || !is_lease, "{given:?}");
+                    ended += u32::from(given.is_err());
+                }
                 done += 2;
             }
-            done
+            (done, ended)
         }));
     }
     for one in all {
-        done += one.await.unwrap();
+        let one = one.await.unwrap();
+        (done, ended) = (done + one.0, ended + one.1);
     }
     stop.store(true, SeqCst);
     tokio::task::block_in_place(|| kills.join().unwrap());
     let killed = killed.load(SeqCst);
-    eventually("nothing is left", || std::future::ready(server.ask(LEASES) == "0")).await;
-    let figure = format!("0 of {done} holds, {killed} connections killed");
-    bar(&format!("{NAME}: connections killed at any step: lost, or left"), figure, "0", true);
+    eventually("nothing is left", || std::future::ready(server.ask(left) == "0")).await;
+    let ended = if is_lease { String::new() } else { format!(", {ended} of them ended with their sessions") };
+    let figure = format!("0 of {done} holds, {killed} connections killed{ended}");
+    bar(&format!("{what}: connections killed at any step: lost, or left"), figure, "0", true);
+}
+/// (Red: a connection that broke and is kept.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_killed_at_any_step() {
+    killed_at_any_step(NAME, "", CLAIMS, LEASES).await;
+}
+/// (Red: a wait that is not begun anew when its session has ended.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_that_are_killed_at_any_step() {
+    let claims = ["a", "b", "c", "d"].map(|name| (name, Claim::Mutex, Claim::Mutex));
+    killed_at_any_step(&format!("{NAME}, sessions"), SESSION, claims, SESSIONS).await;
+}
+/// Many are taken away at once, which last for 30 s: whoever has one is told, by leases with the next renewal, and by sessions, which are looked
+/// after more often. (Red: no look between the signs of life.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_taken_away() {
+    let server = Server::start();
+    let told = async |what: &str, query: &str, limit: Duration| {
+        let (a, operator) = (client(&(server.url() + query)).await, client(&(server.url() + query)).await);
+        let mut all = Vec::new();
+        for n in 0..tenth(50) {
+            let name = format!("{what}{n}");
+            let held = a.mutex(&name).ttl(30 * SEC).lock().await.unwrap();
+            // Their renewals come at different times.
+            tokio::time::sleep(MS * fastrand::u32(0..200)).await;
+            let operator = operator.clone();
+            all.push(tokio::spawn(async move {
+                operator.force_release(&name, held.token()).await.unwrap();
+                let began = Instant::now();
+                let lost = tokio::time::timeout(30 * SEC, held.lost()).await.unwrap();
+                assert!([LossReason::TakenOver, LossReason::SessionEnded].contains(&lost), "{lost:?}");
+                began.elapsed()
+            }));
+        }
+        let mut times = Vec::new();
+        for one in all {
+            times.push(one.await.unwrap());
+        }
+        let (of, worst) = (times.len(), percentile(&mut times, 1.0));
+        let what = format!("{NAME}{what}: taken away, with a ttl of 30 s: lost() after, slowest");
+        bar(&what, format!("{worst:?} of {of}"), &format!("<= {limit:?}"), worst <= limit);
+        // However busy the machine is: long before its lease would have ended.
+        assert!(worst < limit + 5 * SEC, "{what}: {worst:?}");
+    };
+    tokio::join!(told("", "", 11 * SEC), told(", sessions", SESSION, SEC));
 }
 /// For a while each session is ended as soon as it is there: whoever comes waits that over, as he would wait for a connection. (Red: it is
 /// asked anew as often as after any other fault; the same for those that are ended without a word.)
