@@ -27,3 +27,9 @@ const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS 
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
 const SESSIONS: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
                         + (SELECT COUNT(*) FROM fencelock_bearer)";
+
+/// (Red: a withdrawal that does nothing.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_orphan_by_a_doorbell() {
+    stories::no_orphan_outlives_its_attempt("MariaDB, doorbells", "?doorbell=on", &CLAIMS, LEASES).await;
+}

@@ -49,7 +49,12 @@ async fn clean(server: &Server, left: &str) -> Duration {
     }
 }
 /// Of those who want them: what is left of each ends with the attempt, long before its lease would (SAFETY A2, A3).
-async fn no_orphan_outlives_its_attempt(what: &str, query: &str, claims: &'static [(&str, Claim, Claim)], left: &str) {
+pub(super) async fn no_orphan_outlives_its_attempt(
+    what: &str,
+    query: &str,
+    claims: &'static [(&str, Claim, Claim)],
+    left: &str,
+) {
     let batches = if full() { 40 } else { 1 };
     // A session's command over another connection would be another session's.
     let (server, is_session) = (Arc::new(Server::start()), left == SESSIONS);
