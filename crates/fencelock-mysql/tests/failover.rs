@@ -34,8 +34,8 @@ fn catch_up(replica: &Server, primary: &Server) {
     replica.catch_up(primary);
 }
 /// Of several hosts, by the URL that users write.
-async fn client_of(hosts: [&Server; 2]) -> Client {
-    client(&url_of(hosts)).await
+async fn client_of(hosts: [&Server; 2], query: &str) -> Client {
+    client(&(url_of(hosts) + query)).await
 }
 fn url_of(hosts: [&Server; 2]) -> String {
     let [a, b] = hosts.map(Server::port);

@@ -36,7 +36,7 @@ fn catch_up(replica: &Server, primary: &Server) {
     }
 }
 /// Of several hosts, by the URL that users write.
-async fn client_of(hosts: [&Server; 2]) -> Client {
+async fn client_of(hosts: [&Server; 2], query: &str) -> Client {
     let [a, b] = hosts.map(Server::port);
-    client(&format!("postgres://postgres@127.0.0.1:{a},127.0.0.1:{b}/postgres")).await
+    client(&format!("postgres://postgres@127.0.0.1:{a},127.0.0.1:{b}/postgres{query}")).await
 }
