@@ -11,5 +11,7 @@ use std::time::Duration;
 
 /// What writes a cell.
 const SWAP: &str = "swap";
+/// What a sign of life of a session has in it.
+const LIVE: &str = "fencelock_live(";
 /// After so long nothing of an attempt comes any more.
 const OVER: Duration = Duration::from_secs(4);

@@ -26,7 +26,10 @@ pub fn runtime() -> tokio::runtime::Runtime {
 }
 /// This is done to the first so many calls of this function, and nothing to all others. How many there were.
 pub fn first(proxy: &Proxy, function: &str, many: u32, trouble: Trouble) -> Arc<AtomicU32> {
-    let call = call(function);
+    first_of(proxy, call(function), many, trouble)
+}
+/// The same of those that have this in them.
+pub fn first_of(proxy: &Proxy, call: String, many: u32, trouble: Trouble) -> Arc<AtomicU32> {
     let (met, count) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let seen = met.clone();
     proxy.rule(move |command| {
