@@ -31,6 +31,14 @@ fn operators_meet(url: &str) {
     assert!(next.wait_with_output().unwrap().status.success());
 }
 
+/// Its lease ends, and a session ends with it, long before its ttl.
+#[test]
+fn the_next_one_runs_when_a_killed_one_is_over() {
+    let server = MariaDb::start();
+    server::a_killed_run_is_replaced("MariaDB", &server.url(), "3s");
+    server::a_killed_run_is_replaced("MariaDB, sessions", &(server.url() + "?strategy=session"), "10m");
+}
+
 #[test]
 fn what_cannot_be() {
     let server = MariaDb::start();
