@@ -4,43 +4,49 @@
 //! Which fault was planted to see one go red stands at it.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
+#[path = "../../fencelock-testkit/stories/cases.rs"]
+mod stories;
 use common::*;
 use fencelock_conformance::within;
 use fencelock_core::{BootClock, Client, Clock, ErrorKind, LossReason};
 use fencelock_postgres::{Config, Listen, Strategy};
 use fencelock_testkit::{
-    PgBouncer, Postgres,
+    PgBouncer, Postgres, Postgres as Server,
     processes::{bar, full, tenth},
 };
-use std::{future::ready, process::Stdio, time::Instant};
+use std::{future::ready, process::Stdio, sync::Arc, time::Instant};
 
+const NAME: &str = "PostgreSQL";
 const OURS: &str = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencelock'";
-const LOCKS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+const SESSIONS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
 
 async fn sessions(server: &Postgres) -> Client {
     let mut config = Config::from_url(&server.url()).unwrap();
     config.strategy = Strategy::Session;
     client_with(config).await
 }
+/// A transaction that sees what was there when it first looked.
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ";
+fn end_session(server: &Postgres, name: &str) {
+    server.ask(&format!("SELECT pg_terminate_backend(pid) FROM fencelock_lock WHERE name = '{name}'"));
+}
+/// Leases that are over: of a mutex, and of a reader, for longer than such an end is kept.
+fn dead(server: &Postgres) {
+    for (name, kind, claim) in [("dead", "mutex", "m"), ("dead reader", "rw_lock", "r")] {
+        server.ask(&format!(
+            "SELECT fencelock_acquire('', '{name}', gen_random_uuid(), '{kind}', '{claim}', 1, 0, 1000, \
+             fencelock_us(clock_timestamp()) + 1000000, 0, false, gen_random_uuid(), NULL, 'h 1 ')"
+        ));
+    }
+    server.ask("UPDATE fencelock_holder SET until = until - interval '2 minutes' WHERE name = 'dead reader'");
+}
+fn clean(server: &Postgres) {
+    server.ask("SELECT pg_sleep(0.01), fencelock_clean(1000)");
+}
 /// What the server has logged of errors.
 fn errors(server: &Postgres) -> Vec<String> {
     let log = std::fs::read_to_string(server.folder().path().join("log")).unwrap();
     log.lines().filter(|line| line.contains("ERROR")).map(str::to_owned).collect()
-}
-
-/// Thirty locks one after the other cost one connection of the caller's runtime and one of the keeper's; when the client is gone there is
-/// none. (Red: a connection for each call, and it is kept.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_do_not_leak() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    for n in 0..30 {
-        let (name, claim, _) = CLAIMS[n % CLAIMS.len()];
-        Any::lock(&a, name, claim, SEC).await.unwrap().release().await.unwrap();
-    }
-    eventually("two at most", || std::future::ready(server.ask(OURS).parse::<u32>().unwrap() <= 2)).await;
-    drop(a);
-    eventually("none is left", || std::future::ready(server.ask(OURS) == "0")).await;
 }
 /// The server ends sessions that are idle: a lease needs none, and a session is never idle for so long. Twenty-five times, with all that a
 /// session is asked beside its signs of life. (Red: no sign of life.)
@@ -65,52 +71,6 @@ async fn a_server_that_ends_idle_sessions() {
     other.check().unwrap();
     one.release().await.unwrap();
     other.release().await.unwrap();
-}
-/// While a sign of life is not answered, whoever asks for the loss is not kept waiting. (Red: a sign of life that counts without its answer.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_loss_that_is_asked_for_meanwhile() {
-    let server = Postgres::start();
-    let a = sessions(&server).await;
-    let held = a.mutex("x").ttl(3 * SEC).lock().await.unwrap();
-    let pid: i32 = server.ask("SELECT pid FROM fencelock_lock").parse().unwrap();
-    server.stop_session(pid);
-    // What was answered was sent before this.
-    let latest = BootClock.now() + 3 * SEC;
-    let (began, lost) = (Instant::now(), held.lost());
-    while held.is_valid() {
-        let asked = Instant::now();
-        let _ = (held.check(), held.remaining(), held.lost());
-        assert!(asked.elapsed() < 3 * SEC, "it waited");
-        assert!(held.valid_until() <= latest, "it counts on what nobody has answered");
-        assert!(began.elapsed() < LONG);
-        tokio::time::sleep(5 * MS).await;
-    }
-    let took = began.elapsed();
-    println!("lost after {took:?}: {:?}", soon(lost).await);
-    bar("PostgreSQL: lost while a sign of life is not answered, ttl 3 s", format!("{took:?}"), "< 4 s", took < 4 * SEC);
-}
-/// Guards that are dropped give back what they had of a session that bears others, and no others; one that is killed spoils nothing of what
-/// comes after it, and a release of what it had is no release. (Red: a lock that is not given back.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_that_many_share() {
-    let server = Postgres::start();
-    let a = sessions(&server).await;
-    let kept = a.mutex("kept").lock().await.unwrap();
-    for n in 0..20 {
-        drop(a.mutex(format!("x{n}")).lock().await.unwrap());
-    }
-    eventually("they are given back", || std::future::ready(server.ask(LOCKS) == "1")).await;
-    // It is nobody's twice, also in the session that has it.
-    assert!(a.mutex("kept").try_lock().await.unwrap().is_err());
-    assert!(a.mutex("kept").try_lock_for(200 * MS).await.unwrap().is_err());
-    kept.check().unwrap();
-    server.ask("SELECT pg_terminate_backend(pid) FROM fencelock_lock WHERE name = 'kept'");
-    assert_eq!(soon(kept.lost()).await, LossReason::SessionEnded);
-    assert_eq!(kept.release().await.unwrap_err().kind(), ErrorKind::Lost);
-    for n in 0..20 {
-        soon(a.mutex(format!("x{n}")).lock()).await.unwrap().release().await.unwrap();
-    }
-    eventually("nothing is left", || std::future::ready(server.ask(LOCKS) == "0")).await;
 }
 /// A thousand calls on twenty names, all over one session of a pooler; and what is set for them is nobody else's. (Red: a setting of the
 /// session.)
@@ -172,48 +132,6 @@ async fn a_busy_pooler() {
     held.release().await.unwrap();
     within("one of them has it", waits.join_next()).await.unwrap().unwrap().unwrap().release().await.unwrap();
 }
-/// A counter in the user's own transactions, under the lock: exact, whatever these see. (Red: an acquire that ignores the holder.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_counter_in_transactions() {
-    let server = std::sync::Arc::new(Postgres::start());
-    server.ask("CREATE TABLE counter (name text, n int); INSERT INTO counter VALUES ('a', 0), ('b', 0)");
-    let (mut all, rounds) = (Vec::new(), tenth(100));
-    for _ in 0..8 {
-        let (client, server) = (client(&server.url()).await, server.clone());
-        all.push(tokio::spawn(async move {
-            let mut psql = Session::new(&*server);
-            for n in 0..rounds {
-                let name = ["a", "b"][n % 2];
-                let guard = client.mutex(name).lock().await.unwrap();
-                tokio::task::block_in_place(|| {
-                    psql.ask("BEGIN ISOLATION LEVEL REPEATABLE READ");
-                    let n: usize = psql.ask(&format!("SELECT n FROM counter WHERE name = '{name}'")).parse().unwrap();
-                    psql.ask(&format!("UPDATE counter SET n = {} WHERE name = '{name}'", n + 1));
-                    psql.ask("COMMIT")
-                });
-                guard.release().await.unwrap();
-            }
-        }));
-    }
-    for one in all {
-        tokio::time::timeout(60 * SEC, one).await.unwrap().unwrap();
-    }
-    assert_eq!(server.ask("SELECT sum(n) FROM counter"), (8 * rounds).to_string());
-}
-/// A user's transaction is open meanwhile, sees what was, and is rolled back: the lock is not of it. (Red: another token is kept than is told.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn beside_a_transaction_of_the_user() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    let mut psql = Session::new(&server);
-    psql.ask("BEGIN ISOLATION LEVEL REPEATABLE READ");
-    psql.ask("SELECT * FROM fencelock_lock");
-    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
-    assert_eq!(psql.ask("SELECT count(*) FROM fencelock_lock"), "0");
-    psql.ask("ROLLBACK");
-    assert_eq!(psql.ask("SELECT fence FROM fencelock_lock"), held.token().to_string());
-    held.release().await.unwrap();
-}
 /// A record that somebody else has made is one like any other; a try that fails changes neither it nor another one. (Red: a try that writes.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn records_that_are_there() {
@@ -231,33 +149,6 @@ async fn records_that_are_there() {
     let of_made = |all: &str| all.lines().next().map(str::to_owned);
     assert_eq!(of_made(&records()), of_made(&before));
     made.release().await.unwrap();
-}
-/// A hold whose record somebody has removed: it is told, and neither a renewal nor a release makes it anew. What is over and unused goes,
-/// what lives stays. (Red: a clean-up that takes what is held.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn records_that_go() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    let held = a.mutex("x").ttl(6 * SEC).lock().await.unwrap();
-    server.ask("DELETE FROM fencelock_lock");
-    assert_eq!(soon(held.lost()).await, LossReason::TakenOver);
-    assert!(held.release().await.is_err());
-    assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock"), "0");
-    let live = a.mutex("live").ttl(60 * SEC).lock().await.unwrap();
-    let reads = a.rw_lock("reads").ttl(60 * SEC).read().await.unwrap();
-    for dead in ["dead", "dead reader"] {
-        let (kind, claim) = if dead == "dead" { ("mutex", "m") } else { ("rw_lock", "r") };
-        server.ask(&format!(
-            "SELECT fencelock_acquire('', '{dead}', gen_random_uuid(), '{kind}', '{claim}', 1, 0, 1000, \
-             fencelock_us(clock_timestamp()) + 1000000, 0, false, gen_random_uuid(), NULL, 'h 1 ')"
-        ));
-    }
-    // An end of a reader is kept for a minute.
-    server.ask("UPDATE fencelock_holder SET until = until - interval '2 minutes' WHERE name = 'dead reader'");
-    server.ask("SELECT pg_sleep(0.01), fencelock_clean(1000)");
-    assert_eq!(server.ask("SELECT string_agg(name, ' ' ORDER BY name) FROM fencelock_lock"), "live reads");
-    live.release().await.unwrap();
-    reads.release().await.unwrap();
 }
 /// It looks through very many that are held, and keeps nobody from an idle one meanwhile. (Red: a row is locked as it is found.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -325,25 +216,6 @@ async fn no_conflict_is_told_or_logged() {
         tokio::time::timeout(120 * SEC, one).await.unwrap().unwrap();
     }
     assert!(errors(&server).is_empty(), "{:?}", errors(&server));
-}
-/// A hundred locks of thirty clients, taken and given back for a while: no release fails. (Red: a release that compares another token.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_release_comes_too_late() {
-    let server = Postgres::start();
-    let until = Instant::now() + if full() { 6 * SEC } else { SEC };
-    let mut all = Vec::new();
-    for _ in 0..30 {
-        let client = client(&server.url()).await;
-        all.push(tokio::spawn(async move {
-            while Instant::now() < until {
-                let guard = client.mutex(format!("x{}", fastrand::u32(0..100))).lock().await.unwrap();
-                guard.release().await.unwrap();
-            }
-        }));
-    }
-    for one in all {
-        within("it ends", one).await.unwrap();
-    }
 }
 /// Tokens are at the end of what a bigint holds: the next one is refused, in words, and nobody holds it. (Red: a token that begins anew.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,40 @@
+//! Cases of the peers' suites, on MariaDB.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+#[path = "../../fencelock-testkit/stories/cases.rs"]
+mod stories;
+use common::*;
+use fencelock_conformance::within;
+use fencelock_core::{BootClock, Client, Clock, ErrorKind, LossReason};
+use fencelock_testkit::{
+    MariaDb as Server,
+    processes::{bar, full, tenth},
+};
+use std::{future::ready, sync::Arc, time::Instant};
+
+const NAME: &str = "MariaDB";
+const OURS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'root' AND id <> CONNECTION_ID()";
+const SESSIONS: &str = "SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL";
+/// A transaction that sees what was there when it first looked.
+const SNAPSHOT: &str = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; START TRANSACTION";
+
+fn end_session(server: &Server, name: &str) {
+    let pid = server.ask(&format!("SELECT pid FROM fencelock_lock WHERE name = '{name}'"));
+    server.ask(&format!("KILL {pid}"));
+}
+/// Leases that are over: of a mutex, and of a reader, for longer than such an end is kept.
+fn dead(server: &Server) {
+    let now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    for (name, kind, claim) in [("dead", "mutex", "m"), ("dead reader", "rw_lock", "r")] {
+        server.ask(&format!(
+            "CALL fencelock_acquire('', '{name}', RANDOM_BYTES(16), '{kind}', '{claim}', 1, 0, 1000, {now} + 1000000, 0, FALSE, \
+             RANDOM_BYTES(16), NULL, 'h 1 ')"
+        ));
+    }
+    server.ask("UPDATE fencelock_holder SET ends = ends - 120000000 WHERE name = 'dead reader'");
+}
+fn clean(server: &Server) {
+    server.ask("DO SLEEP(0.01); CALL fencelock_clean(1000)");
+}

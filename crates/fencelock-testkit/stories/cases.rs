@@ -1,0 +1,151 @@
+//! Cases of the peers' suites that mean something on every database: connections, other people's transactions, rows that somebody else removes.
+//! For the tests that bring `Server`, `NAME`, `OURS` and `SESSIONS`, which count our connections and what sessions hold, `SNAPSHOT`, `end_session`,
+//! `dead` and `clean`.
+use super::*;
+
+async fn sessions(server: &Server) -> Client {
+    client(&(server.url() + "?strategy=session")).await
+}
+
+/// Thirty locks one after the other cost one connection of the caller's runtime and one of the keeper's; when the client is gone there is
+/// none. (Red: a connection for each call, and it is kept.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_do_not_leak() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    for n in 0..30 {
+        let (name, claim, _) = CLAIMS[n % CLAIMS.len()];
+        Any::lock(&a, name, claim, SEC).await.unwrap().release().await.unwrap();
+    }
+    eventually("two at most", || ready(server.ask(OURS).parse::<u32>().unwrap() <= 2)).await;
+    drop(a);
+    eventually("none is left", || ready(server.ask(OURS) == "0")).await;
+}
+/// While a sign of life is not answered, whoever asks for the loss is not kept waiting. (Red: a sign of life that counts without its answer.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loss_that_is_asked_for_meanwhile() {
+    let server = Server::start();
+    let (proxy, url) = proxied(&server);
+    let a = client(&(url + "?strategy=session")).await;
+    let held = a.mutex("x").ttl(3 * SEC).lock().await.unwrap();
+    proxy.silent(true);
+    // What was answered was sent before this.
+    let latest = BootClock.now() + 3 * SEC;
+    let (began, lost) = (Instant::now(), held.lost());
+    while held.is_valid() {
+        let asked = Instant::now();
+        let _ = (held.check(), held.remaining(), held.lost());
+        assert!(asked.elapsed() < 3 * SEC, "it waited");
+        assert!(held.valid_until() <= latest, "it counts on what nobody has answered");
+        assert!(began.elapsed() < LONG);
+        tokio::time::sleep(5 * MS).await;
+    }
+    let took = began.elapsed();
+    println!("lost after {took:?}: {:?}", soon(lost).await);
+    let what = format!("{NAME}: lost while a sign of life is not answered, ttl 3 s");
+    bar(&what, format!("{took:?}"), "< 4 s", took < 4 * SEC);
+}
+/// Guards that are dropped give back what they had of a session that bears others, and no others; one that is killed spoils nothing of what
+/// comes after it, and a release of what it had is no release. (Red: a lock that is not given back.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_many_share() {
+    let server = Server::start();
+    let a = sessions(&server).await;
+    let kept = a.mutex("kept").lock().await.unwrap();
+    for n in 0..20 {
+        drop(a.mutex(format!("x{n}")).lock().await.unwrap());
+    }
+    eventually("they are given back", || ready(server.ask(SESSIONS) == "1")).await;
+    // It is nobody's twice, also in the session that has it.
+    assert!(a.mutex("kept").try_lock().await.unwrap().is_err());
+    assert!(a.mutex("kept").try_lock_for(200 * MS).await.unwrap().is_err());
+    kept.check().unwrap();
+    end_session(&server, "kept");
+    assert_eq!(soon(kept.lost()).await, LossReason::SessionEnded);
+    assert_eq!(kept.release().await.unwrap_err().kind(), ErrorKind::Lost);
+    for n in 0..20 {
+        soon(a.mutex(format!("x{n}")).lock()).await.unwrap().release().await.unwrap();
+    }
+    eventually("nothing is left", || ready(server.ask(SESSIONS) == "0")).await;
+}
+/// A counter in the user's own transactions, under the lock: exact, whatever these see. (Red: an acquire that ignores the holder.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_counter_in_transactions() {
+    let server = Arc::new(Server::start());
+    server.ask("CREATE TABLE counter (name text, n int); INSERT INTO counter VALUES ('a', 0), ('b', 0)");
+    let (mut all, rounds) = (Vec::new(), tenth(100));
+    for _ in 0..8 {
+        let (client, server) = (client(&server.url()).await, server.clone());
+        all.push(tokio::spawn(async move {
+            let mut terminal = Session::new(&*server);
+            for n in 0..rounds {
+                let name = ["a", "b"][n % 2];
+                let guard = client.mutex(name).lock().await.unwrap();
+                tokio::task::block_in_place(|| {
+                    terminal.ask(SNAPSHOT);
+                    let n: usize =
+                        terminal.ask(&format!("SELECT n FROM counter WHERE name = '{name}'")).parse().unwrap();
+                    terminal.ask(&format!("UPDATE counter SET n = {} WHERE name = '{name}'", n + 1));
+                    terminal.ask("COMMIT")
+                });
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for one in all {
+        tokio::time::timeout(60 * SEC, one).await.unwrap().unwrap();
+    }
+    assert_eq!(server.ask("SELECT sum(n) FROM counter"), (8 * rounds).to_string());
+}
+/// A user's transaction is open meanwhile, sees what was, and is rolled back: the lock is not of it. (Red: another token is kept than is told.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beside_a_transaction_of_the_user() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    let mut terminal = Session::new(&server);
+    terminal.ask(SNAPSHOT);
+    terminal.ask("SELECT * FROM fencelock_lock");
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    assert_eq!(terminal.ask("SELECT count(*) FROM fencelock_lock"), "0");
+    terminal.ask("ROLLBACK");
+    assert_eq!(terminal.ask("SELECT fence FROM fencelock_lock"), held.token().to_string());
+    held.release().await.unwrap();
+}
+/// A hold whose record somebody has removed: it is told, and neither a renewal nor a release makes it anew. What is over and unused goes,
+/// what lives stays. (Red: a clean-up that takes what is held.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_that_go() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    let held = a.mutex("x").ttl(6 * SEC).lock().await.unwrap();
+    server.ask("DELETE FROM fencelock_lock");
+    assert_eq!(soon(held.lost()).await, LossReason::TakenOver);
+    assert!(held.release().await.is_err());
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock"), "0");
+    let live = a.mutex("live").ttl(60 * SEC).lock().await.unwrap();
+    let reads = a.rw_lock("reads").ttl(60 * SEC).read().await.unwrap();
+    dead(&server);
+    clean(&server);
+    assert_eq!(server.ask("SELECT name FROM fencelock_lock ORDER BY name"), "live\nreads");
+    live.release().await.unwrap();
+    reads.release().await.unwrap();
+}
+/// A hundred locks of thirty clients, taken and given back for a while: no release fails. (Red: a release that compares another token.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_release_comes_too_late() {
+    let server = Server::start();
+    let until = Instant::now() + if full() { 6 * SEC } else { SEC };
+    let mut all = Vec::new();
+    for _ in 0..30 {
+        let client = client(&server.url()).await;
+        all.push(tokio::spawn(async move {
+            while Instant::now() < until {
+                let guard = client.mutex(format!("x{}", fastrand::u32(0..100))).lock().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for one in all {
+        within("it ends", one).await.unwrap();
+    }
+}
