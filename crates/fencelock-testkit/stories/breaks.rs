@@ -149,7 +149,7 @@ pub(super) async fn killed_at_any_step(what: &str, query: &str, claims: [(&'stat
 async fn connections_that_are_killed_at_any_step() {
     killed_at_any_step(NAME, "", CLAIMS, LEASES).await;
 }
-/// (Red: a wait that is not begun anew when its session has ended.)
+/// (Red: tokens that fall.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_are_killed_at_any_step() {
     let claims = ["a", "b", "c", "d"].map(|name| (name, Claim::Mutex, Claim::Mutex));
