@@ -67,6 +67,11 @@ impl ServerTime {
         let more = u64::try_from(best.spread() + 2 * slack).unwrap_or(0);
         Some((us(now) + best.most + slack + later, Duration::from_micros(more)))
     }
+    /// What its clock shows, as far as is known; nothing is added for what two clocks drift apart. `None`: nothing was seen of it yet.
+    pub fn shows(&self, now: Moment) -> Option<i64> {
+        let best = (*self.sample())?;
+        Some(us(now) + best.most)
+    }
 }
 
 #[cfg(test)]
@@ -89,6 +94,10 @@ mod tests {
         let known = at(1_020) + Duration::from_millis(500) + spread;
         assert!(us(known) + 5_000_000 >= end, "{known:?}");
         assert!(spread <= Duration::from_millis(11), "{spread:?}");
+        let hours = 36_000_000;
+        let shown = time.shows(at(1_020 + hours)).unwrap();
+        let real = 6_014_000 + i64::try_from(hours).unwrap() * 1_000;
+        assert!((real..real + 10_000).contains(&shown), "ten hours later, and no further ahead: {shown}");
     }
     #[test]
     fn a_quick_answer_is_kept_and_a_clock_that_was_set_is_believed() {

@@ -183,6 +183,9 @@ impl RedisEngine {
     pub(crate) fn told(&self, operation: &'static str) -> impl Fn(Fault) -> Error + '_ {
         move |fault| self.link().tell(operation, &fault)
     }
+    pub(crate) fn counts_replicas(&self) -> bool {
+        self.link().replicas.is_some()
+    }
     /// `queue`: where it is not granted it has a place in the queue.
     async fn claim(
         &self,

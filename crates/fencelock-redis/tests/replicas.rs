@@ -243,3 +243,27 @@ fn whoever_is_promoted_in_a_cluster_has_what_was_granted() {
 fn whoever_the_sentinels_promote_has_what_was_granted_in_every_layout() {
     the_promoted_one_has_it(&Sentinels::start(), "Sentinel", 2, if full() { 5 } else { 1 });
 }
+
+/// A replica is silent, and a grant is told of that it has not: the one that asked is told, and does not keep what he was not given.
+///
+/// Planted to see it go red: an outage is survived where replicas are counted, too.
+#[test]
+fn what_a_spinner_was_granted_and_too_few_have_is_told_and_given_back() {
+    let servers = Sentinels::start();
+    many_threads().block_on(async {
+        let spins = connect_to(&servers.url("ttl=5s&wait=spin&replicas=1")).await;
+        let other = connect_to(&servers.url("ttl=5s")).await;
+        let primary = servers.settle(FAILOVER);
+        let before = other.mutex("x").lock().await.unwrap();
+        let wait = tokio::spawn(spins.mutex("x").lock());
+        // It has looked, and somebody was in the way.
+        tokio::time::sleep(200 * MS).await;
+        assert!(!wait.is_finished());
+        servers.replicas(primary).into_iter().for_each(|replica| servers.stop(replica, true));
+        before.release().await.unwrap();
+        let told = soon(wait).await.unwrap().unwrap_err();
+        assert!(told.is_temporary() && told.to_string().contains("0 of 1 replicas"), "{told}");
+        soon(other.mutex("x").lock()).await.unwrap().release().await.unwrap();
+        servers.replicas(primary).into_iter().for_each(|replica| servers.stop(replica, false));
+    });
+}

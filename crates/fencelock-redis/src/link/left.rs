@@ -1,14 +1,12 @@
 //! What the clocks of servers show that we were led away from: tokens rise over what these take along (SAFETY T1).
 //!
-//! *Invariant:* what a server made before we were led away from it is no greater than what its clock shows by then, at most, or than what
-//! the clock shows that those have seen who made it there. Each client lets that clock go on by its own, for not all are led away at once;
-//! a little slower than clocks go, so that one that was ahead of all others is forgotten in the end.
+//! *Invariant:* what a server made before we were led away from it is no greater than what its clock shows by then, or than what the clock
+//! shows that those have seen who made it there. Each client lets that clock go on by its own, for not all are led away at once; a little
+//! slower than clocks go, so that one that was ahead of all others is forgotten in the end. Nothing is added for drift: a client that was
+//! idle for hours would be ahead of servers whose clocks agree, and its tokens with it.
 use super::server::Server;
 use fencelock_core::{BootClock, Clock, Moment, ServerTime};
-use std::{
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// In so many times of what it was ahead.
 const FORGOTTEN: i64 = 16;
@@ -44,9 +42,9 @@ impl Left {
 }
 impl Inner {
     fn leave(&mut self, time: &ServerTime, now: Moment) {
-        let Some((most, _)) = time.end(now, Duration::ZERO) else { return };
-        if self.clock.is_none_or(|clock| shows(clock, now) < most) {
-            self.clock = Some((most, now));
+        let Some(shown) = time.shows(now) else { return };
+        if self.clock.is_none_or(|clock| shows(clock, now) < shown) {
+            self.clock = Some((shown, now));
         }
     }
 }
@@ -57,7 +55,8 @@ fn shows((showed, at): (i64, Moment), now: Moment) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: the clock of whichever was left last; one that stands still; one that is never forgotten.
+    //! Planted to see them go red: the clock of whichever was left last; one that stands still; one that is never forgotten; one to which
+    //! drift is added.
     use super::*;
 
     const SEC: i64 = 1_000_000;
@@ -79,6 +78,13 @@ mod tests {
         left.leave(&clock(0), at(101));
         let now = |left: &Inner, seconds| shows(left.clock.unwrap(), at(seconds));
         assert!(now(&left, 101) >= 101 * SEC);
+        left.leave(&clock(0), at(36_000));
+        assert!(
+            now(&left, 36_000) <= 36_000 * SEC + SEC / 100,
+            "idle for hours, and no further ahead than the clock is"
+        );
+        let mut left = Inner::default();
+        left.leave(&clock(0), at(101));
         left.leave(&clock(60), at(102));
         let first = now(&left, 102);
         assert!(first >= 162 * SEC);

@@ -254,7 +254,10 @@ impl Link {
             return Err(fault.clone());
         };
         let address = cluster::address_of(&address, &conn.server.address.0).ok_or(Fault::Answer)?;
-        if !asks {
+        if asks {
+            // What is made there next comes after what this one has made.
+            self.left.leave(&conn.server);
+        } else {
             cluster.moved(slot, &address, |before| self.leave(before));
         }
         let conn = self.to(&self.server_at(&address)?).await;

@@ -79,7 +79,7 @@ pub(crate) struct Question {
     pub(crate) end: usize,
 }
 impl Question {
-    async fn ask(&mut self, shared: &Shared, conn: &Conn, not_after: i64) -> Result<Value, Fault> {
+    async fn ask(mut self, shared: &Shared, conn: &Conn, not_after: i64) -> Result<Value, Fault> {
         if let Some(end) = self.args.get_mut(self.end) {
             *end = not_after.to_string();
         }
@@ -116,7 +116,7 @@ impl Shared {
     /// One claim, wherever the key lies. `watches`: where the server can, it tells of the next change of the key.
     pub(crate) async fn claim(&self, mut conn: Conn, request: &Request, watches: bool) -> Result<Claimed, Fault> {
         let key = &*self.keys.key(request.name());
-        let (mut question, mut turns) = (self.question(request, key), 0);
+        let mut turns = 0;
         loop {
             // *Invariant:* before the claim, so no change after it is missed.
             if watches && conn.tracks && matches!(self.records, Records::Redisson) {
@@ -126,7 +126,8 @@ impl Shared {
             }
             let sent_at = BootClock.now();
             let Some((not_after, ends)) = conn.open_window(request, sent_at) else { return Ok(Claimed::Stopped) };
-            match question.ask(self, &conn, not_after).await {
+            // Anew for each server: from one that it is led away from it takes the floor of its token along.
+            match self.question(request, key).ask(self, &conn, not_after).await {
                 Ok(answer) => {
                     let claimed = self.claimed(&answer, sent_at, conn.tracks)?;
                     if matches!(claimed, Claimed::Granted { .. }) {
