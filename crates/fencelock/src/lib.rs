@@ -17,6 +17,10 @@ use std::sync::Arc;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
+/// The guide, as `docs/guide` has it.
+#[cfg(any(doc, doctest))]
+pub mod guide;
+
 pub use fencelock_core::*;
 
 /// Locks and fence checks inside your own database transaction.

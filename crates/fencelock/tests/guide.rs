@@ -1,0 +1,22 @@
+//! The guide has one table of contents, and every page of it is compiled. Planted to see it go red: a page that neither names; a link to a
+//! page that is not there.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+use std::{collections::BTreeSet, fs, path::Path};
+
+#[test]
+fn every_page_is_in_the_contents_and_in_the_documentation() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide");
+    let contents = fs::read_to_string(folder.join("SUMMARY.md")).unwrap();
+    let compiled = include_str!("../src/guide.rs");
+    let names = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
+    let pages: BTreeSet<String> = names.filter(|name| name != "SUMMARY.md").collect();
+    assert!(pages.len() > 5, "{pages:?}");
+    for page in &pages {
+        assert!(contents.contains(&format!("]({page})")), "{page} is not in the contents");
+        assert!(compiled.contains(&format!("{page}\"")), "{page} is not compiled");
+        let text = fs::read_to_string(folder.join(page)).unwrap();
+        for link in text.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()) {
+            assert!(link.contains("://") || folder.join(link).is_file(), "{page}: there is no {link}");
+        }
+    }
+}
