@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -72,7 +73,7 @@ pub(crate) struct Common {
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "url")]
     pub(crate) url_file: Option<PathBuf>,
     /// How long the lock outlives a holder that has died or hangs [default: 30s, or the URL's]
-    #[arg(long, global = true, value_name = "D", value_parser = duration::any)]
+    #[arg(long, global = true, value_name = "D", value_parser = of(duration::any))]
     pub(crate) ttl: Option<Duration>,
     /// Locks of different namespaces never meet
     #[arg(long, global = true, value_name = "N", value_parser = text())]
@@ -95,24 +96,24 @@ pub(crate) struct Wanted {
     #[arg(long, conflicts_with = "permits")]
     pub(crate) write: bool,
     /// Hold K of the N permits of a semaphore
-    #[arg(long, value_name = "K/N", value_parser = mode::permits)]
+    #[arg(long, value_name = "K/N", value_parser = of(mode::permits))]
     pub(crate) permits: Option<Permits>,
     /// Do not wait for the lock
     #[arg(short, long, conflicts_with = "wait")]
     pub(crate) no_wait: bool,
     /// Wait at most so long [default: for ever]
-    #[arg(short, long, value_name = "D", value_parser = duration::positive)]
+    #[arg(short, long, value_name = "D", value_parser = of(duration::positive))]
     pub(crate) wait: Option<Duration>,
     /// Keep the lock so long at least, also when it is not needed any more; no longer than the ttl
-    #[arg(long, value_name = "D", value_parser = duration::positive)]
+    #[arg(long, value_name = "D", value_parser = of(duration::positive))]
     pub(crate) at_least: Option<Duration>,
     /// The exit code when the lock was not got
-    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::BUSY)]
+    #[arg(short = 'E', long, value_name = "N", default_value_t = crate::exit::BUSY, value_parser = of(|text| number(text, 0..=u8::MAX)))]
     pub(crate) busy_exit_code: u8,
     /// Exit with 0 when the lock was not got
     #[arg(long, conflicts_with = "busy_exit_code")]
     pub(crate) skip_ok: bool,
-    /// Shown to those who wait; no secrets [default: the file name of CMD, never its arguments]
+    /// Shown to those who wait; no secrets [default: the file name of CMD, never its arguments; `hold`]
     #[arg(long, value_name = "TEXT", value_parser = text())]
     pub(crate) note: Option<String>,
 }
@@ -136,13 +137,13 @@ pub(crate) struct Run {
     #[arg(long)]
     pub(crate) reentrant: bool,
     /// Stop the job after so long
-    #[arg(long, value_name = "D", value_parser = duration::positive)]
+    #[arg(long, value_name = "D", value_parser = of(duration::positive))]
     pub(crate) max_hold: Option<Duration>,
     /// What happens to the job when the lock is lost
     #[arg(long, value_enum, default_value_t = OnLoss::Term)]
     pub(crate) on_loss: OnLoss,
     /// Between TERM and KILL [default: 5s or a third of the ttl, the shorter one]
-    #[arg(long, value_name = "D", value_parser = duration::positive)]
+    #[arg(long, value_name = "D", value_parser = of(duration::positive))]
     pub(crate) grace: Option<Duration>,
     /// Let the job have a FENCELOCK_URL that holds a password
     #[arg(long)]
@@ -184,13 +185,13 @@ pub(crate) struct CellSet {
     #[arg(value_parser = text())]
     pub(crate) name: String,
     /// What to write
-    #[arg(allow_hyphen_values = true, required_unless_present_any = ["stdin", "remove"])]
+    #[arg(allow_negative_numbers = true, required_unless_present_any = ["stdin", "remove"])]
     pub(crate) value: Option<OsString>,
     /// Write what standard input says, byte for byte
     #[arg(long, conflicts_with = "value")]
     pub(crate) stdin: bool,
     /// Only if its version is still V
-    #[arg(long, value_name = "V", value_parser = clap::value_parser!(i64).range(0..))]
+    #[arg(long, value_name = "V", value_parser = of(|text| number(text, 0..=i64::MAX)))]
     pub(crate) if_version: Option<i64>,
     /// Remove the value; the next version is greater all the same
     #[arg(long, conflicts_with_all = ["value", "stdin"])]
@@ -210,10 +211,10 @@ pub(crate) struct Resize {
     #[arg(value_parser = text())]
     pub(crate) name: String,
     /// Its size now
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = of(|text| number(text, 1..=u32::MAX)))]
     pub(crate) from: u32,
     /// Its size from now on
-    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(value_parser = of(|text| number(text, 1..=u32::MAX)))]
     pub(crate) to: u32,
 }
 
@@ -268,7 +269,7 @@ pub(crate) struct Release {
     #[arg(long)]
     pub(crate) force: bool,
     /// The token of the hold to break, as `status` shows it
-    #[arg(long, value_name = "T")]
+    #[arg(long, value_name = "T", value_parser = of(|text| number(text, i64::MIN..=i64::MAX)))]
     pub(crate) token: Option<i64>,
 }
 
@@ -284,16 +285,16 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// For so long each case runs
-    #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = seconds)]
+    #[arg(long, value_name = "N", default_value_t = 3.0, value_parser = of(seconds))]
     pub(crate) seconds: f64,
     /// Tasks of the uncontended case
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 16], value_parser = some)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [1, 16], value_parser = of(some))]
     pub(crate) tasks: Vec<usize>,
     /// Clients of the contended case
-    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [2, 16, 64], value_parser = some)]
+    #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [2, 16, 64], value_parser = of(some))]
     pub(crate) waiters: Vec<usize>,
     /// Locks of the renew case; 0: without it
-    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = of(|text| number(text, 0..=usize::MAX)))]
     pub(crate) holders: usize,
 }
 
@@ -375,6 +376,18 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// Text, refused with the argument's name where it is none: clap's own parser says only that something was not UTF-8.
 fn text() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().try_map(|s| s.into_string().map_err(|_| "it is not UTF-8"))
+}
+
+/// The same, of what such a text means.
+fn of<T: Clone + Send + Sync + 'static>(
+    read: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
+) -> impl TypedValueParser<Value = T> {
+    OsStringValueParser::new().try_map(move |s| s.to_str().ok_or_else(|| "it is not UTF-8".to_owned()).and_then(&read))
+}
+
+fn number<T: FromStr + PartialOrd + fmt::Display>(text: &str, range: RangeInclusive<T>) -> Result<T, String> {
+    let number = text.parse().ok().filter(|number| range.contains(number));
+    number.ok_or_else(|| format!("give a whole number from {} to {}", range.start(), range.end()))
 }
 
 /// What happens to the job when the lock is lost.

@@ -31,7 +31,7 @@ and the job's own code counts; a signal ends the wait for it.";
 pub(crate) const HOLD: &str = "\
 Examples:
   coproc fencelock hold deploy                       in bash: it is held for as long as the script lives
-  read -r held <&\"${COPROC[0]}\"                     waits for the line that says so
+  read -r held <&\"${COPROC[0]}\" || exit 75          waits for the line that says so; no line: it was not got
   fencelock hold -w 5s deploy < fifo | jq .token     the token, for fenced writes
 
 When it is held one line of JSON says so, on standard output. It ends, and gives the lock back, when its standard input does,
@@ -40,10 +40,10 @@ the background, is not looked at. A pipe has ended when nobody has its other sid
 behind counts.
 
 Nobody is stopped when the lock is lost: that is told by the exit code 76, at once, and whoever uses it has to look. Nor is
-anybody when this process is killed, which frees the lock. `run` stops its job in both cases: take it wherever you can.
+anybody when this process is killed, which frees the lock, when its ttl is over at the latest. `run` stops its job in both cases: take it wherever you can.
 
-Exit codes: 0 given back, 75 not got in time, 76 lost, 69 engine unreachable, 78 configuration, 64 usage, 128+n
-ended by a signal while it waited.";
+Exit codes: 0 given back, 75 not got in time, or standard input had ended before, 76 lost, 74 nobody reads standard output,
+69 engine unreachable, 78 configuration, 64 usage, 128+n ended by a signal while it waited.";
 
 pub(crate) const CELL_GET: &str = "\
 Example:
@@ -66,7 +66,8 @@ pub(crate) const RESIZE: &str = "\
 Example:
   fencelock semaphore resize partner-api 3 5         from now on --permits K/5; K/3 ends with 78
 
-It may be repeated. Whoever holds keeps it; one of another size than FROM or TO ends with 78.";
+It may be repeated. Whoever holds keeps it; one of another size than FROM or TO ends with 78. One that nobody has used yet
+gets the size TO.";
 
 pub(crate) const COMPLETIONS: &str = "\
 Examples:

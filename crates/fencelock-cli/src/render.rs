@@ -59,10 +59,13 @@ pub(crate) fn detach() -> io::Result<()> {
         for message in rx {
             match message {
                 // Below a line that is shown there is nothing: it is written anew.
-                Message::Line(line) if !shown.is_empty() => write(&format!("{CLEAR}{line}{shown}")),
+                Message::Line(line) if is_there(&shown) => write(&format!("{CLEAR}{line}{shown}")),
                 Message::Line(line) => write(&line),
                 Message::Shown(line) => {
-                    write(&format!("{CLEAR}{line}"));
+                    // Another program is in front by now, and what stands there is its own.
+                    if before() == Before::InFront {
+                        write(&format!("{CLEAR}{line}"));
+                    }
                     shown = line;
                 }
                 Message::End(written) => drop(written.send(())),
@@ -71,6 +74,10 @@ pub(crate) fn detach() -> io::Result<()> {
     })?;
     let _ = WRITER.set(tx);
     Ok(())
+}
+
+fn is_there(shown: &str) -> bool {
+    !shown.is_empty() && before() == Before::InFront
 }
 
 /// To the first column, and nothing to the right of it.

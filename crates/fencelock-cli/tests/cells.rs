@@ -59,6 +59,7 @@ fn a_cell_is_read_and_written_by_its_version() {
         &["set", "x", "y", "--if-version", "-1"],
         &["get"],
         &["set"],
+        &["set", "x", "--remvoe"],
         &["set", "x"],
     ] {
         assert_eq!(run(bad).0, 64, "{bad:?}");

@@ -2,11 +2,12 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::process::{Command, Stdio};
 
 use common::pty::Shell;
 use common::{Place, Running, STUCK, code_of, end_of, finish, kill, pid_of, start, stop, until};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -36,7 +37,7 @@ fn it_is_held_until_standard_input_ends() {
     let (mut holder, object) = held(hold(&place, &["--note", "deploy"]).stdin(Stdio::piped()));
     assert_eq!((&object["name"], &object["engine"], &object["mode"]), (&"x".into(), &"sqlite".into(), &"mutex".into()));
     assert_eq!((object["token"].to_string(), object["ttl_ms"].as_u64()), (place.token(), Some(30_000)));
-    let (code, _, err) = finish(hold(&place, &["-n"]).stdin(Stdio::piped()));
+    let (code, _, err) = finish(&mut hold(&place, &["-n"]));
     assert_eq!(code, 75);
     assert!(err.contains("\"deploy\""), "{err}");
     // What is said there is nothing to it.
@@ -87,8 +88,8 @@ fn whoever_waits_can_give_up() {
     kill(pid_of(&waiter).as_raw_pid(), Signal::TERM);
     assert_eq!(code_of(end_of(&mut waiter)), 143);
     place.waiting(0);
-    assert_eq!(finish(hold(&place, &["-w", "10ms", "-E", "3"]).stdin(Stdio::piped())).0, 3);
-    assert_eq!(finish(hold(&place, &["-n", "--skip-ok"]).stdin(Stdio::piped())), (0, String::new(), String::new()));
+    assert_eq!(finish(&mut hold(&place, &["-w", "10ms", "-E", "3"])).0, 3);
+    assert_eq!(finish(&mut hold(&place, &["-n", "--skip-ok"])), (0, String::new(), String::new()));
     drop(holder.stdin.take());
     assert_eq!(code_of(end_of(&mut holder)), 0);
 }
@@ -119,6 +120,95 @@ fn a_reader_that_does_not_read_keeps_nothing() {
     assert_eq!(code_of(end_of(&mut running)), 76);
 }
 
+/// A pipe that takes no more, and its reader, who does not read.
+fn full() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    fcntl_setfl(&writer, OFlags::WRONLY | OFlags::NONBLOCK).expect("a pipe that does not block");
+    while writer.write(&[b'.'; 4096]).is_ok() {}
+    fcntl_setfl(&writer, OFlags::WRONLY).expect("a pipe");
+    (reader, writer)
+}
+
+// Planted: the end waits until its last message is read.
+#[test]
+fn an_unread_standard_error_keeps_no_loss_from_being_told() {
+    let place = Place::new();
+    let (_reader, writer) = full();
+    let (mut holder, _) = held(hold(&place, &[]).stdin(Stdio::piped()).stderr(writer.try_clone().expect("a copy")));
+    let token = place.token();
+    assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &token])).0, 0);
+    assert_eq!(code_of(end_of(&mut holder)), 76);
+    // Nor does it keep one that waits from giving up.
+    let (mut holder, _) = held(hold(&place, &[]).stdin(Stdio::piped()));
+    let mut waiter = start(hold(&place, &["-v"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(writer));
+    place.waiting(1);
+    kill(pid_of(&waiter).as_raw_pid(), Signal::TERM);
+    assert_eq!(code_of(end_of(&mut waiter)), 143);
+    drop(holder.stdin.take());
+    assert_eq!(code_of(end_of(&mut holder)), 0);
+}
+
+// Planted: any error of a read taken for the end; a device that never ends read for ever.
+#[test]
+fn only_an_end_ends_it() {
+    let place = Place::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    fcntl_setfl(&reader, OFlags::RDONLY | OFlags::NONBLOCK).expect("a pipe that does not block");
+    let (mut holder, _) = held(hold(&place, &[]).stdin(reader));
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    assert!(!is_free(&place));
+    drop(writer);
+    assert_eq!(code_of(end_of(&mut holder)), 0);
+    let folder = std::fs::File::open(place.path("")).expect("a folder");
+    let (code, _, err) = finish(hold(&place, &[]).stdin(folder));
+    assert_eq!(code, 74);
+    assert!(err.contains("cannot read standard input"), "{err}");
+    let zero = std::fs::File::open("/dev/zero").expect("a device");
+    let (mut holder, _) = held(hold(&place, &[]).stdin(zero));
+    assert!(!is_free(&place));
+    kill(pid_of(&holder).as_raw_pid(), Signal::TERM);
+    assert_eq!(code_of(end_of(&mut holder)), 0);
+    assert!(is_free(&place));
+}
+
+// Planted: an input that ends while it waits heard of when it is granted.
+#[test]
+fn a_script_that_dies_while_it_waits_leaves_no_place() {
+    let place = Place::new();
+    let (mut holder, _) = held(hold(&place, &[]).stdin(Stdio::piped()));
+    let mut waiter = start(hold(&place, &[]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()));
+    place.waiting(1);
+    drop(waiter.stdin.take());
+    assert_eq!(code_of(end_of(&mut waiter)), 75);
+    place.waiting(0);
+    drop(holder.stdin.take());
+    assert_eq!(code_of(end_of(&mut holder)), 0);
+}
+
+// Planted: the example without its `|| exit`.
+#[test]
+fn the_example_of_the_help_does_not_go_on_without_the_lock() {
+    let place = Place::new();
+    let (_, help, _) = finish(place.fencelock().args(["hold", "--help"]));
+    let lines = help.lines().map(|line| line.split("   ").next().unwrap_or_default().trim());
+    let lines: Vec<&str> = lines.filter(|line| line.starts_with("coproc") || line.starts_with("read -r")).collect();
+    assert_eq!(lines.len(), 2, "{help}");
+    let script = format!("fencelock() {{ exec $F \"$@\"; }}; {}; echo $held", lines.join("; "));
+    let script = script.replace("hold deploy", "hold -w 100ms x");
+    let run = || {
+        let mut bash = Command::new("bash");
+        finish(bash.args(["-c", &script]).env("F", common::binary()).env("FENCELOCK_URL", place.url()))
+    };
+    let (mut holder, _) = held(hold(&place, &[]).stdin(Stdio::piped()));
+    let (code, out, _) = run();
+    assert_eq!((code, out.as_str()), (75, ""));
+    drop(holder.stdin.take());
+    assert_eq!(code_of(end_of(&mut holder)), 0);
+    let (code, out, err) = run();
+    assert!(code == 0 && out.contains("\"token\":"), "{code} {out} {err}");
+    until("it is given back", || is_free(&place).then_some(()));
+}
+
 // Planted: no word of a loss to one that stood still.
 #[test]
 fn one_that_stood_still_is_told() {
@@ -146,6 +236,24 @@ fn on_a_terminal_ctrl_d_ends_it_and_nothing_does_in_the_background() {
         shell.expect(&format!("End{turn}:0"));
         assert!(is_free(&place));
     }
+    // Stopped by the terminal, and sent on in the background: what is typed is the shell's.
+    shell.line("$F hold x; echo end4:$? | tr e E");
+    shell.expect("\"token\":");
+    let (_, status, _) = finish(place.fencelock().args(["status", "x", "--json"]));
+    let status: Value = serde_json::from_str(&status).expect("JSON");
+    let pid = status["holders"][0]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a pid");
+    shell.keys("\x1a");
+    shell.expect("Stopped");
+    shell.line("bg; echo typed:$? | tr t T");
+    shell.expect("Typed:0");
+    shell.line("echo more:$? | tr m M");
+    shell.expect("More:0");
+    std::thread::sleep(std::time::Duration::from_millis(600));
+    assert!(!common::stopped(rustix::process::Pid::from_raw(pid).expect("a pid")), "{}", shell.screen());
+    assert!(!is_free(&place));
+    kill(pid, Signal::TERM);
+    until("its end", || (!common::lives(pid)).then_some(()));
+    assert!(is_free(&place));
     shell.line("set -m; $F hold x > $D/said & echo $! > $D/job");
     let pid = place.pid("job");
     place.line("said");

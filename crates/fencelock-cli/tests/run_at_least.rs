@@ -5,6 +5,7 @@ mod common;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use common::pty::Shell;
 use common::{Place, code_of, end_of, finish, kill, pid_of, start, until};
 use rustix::process::Signal;
 
@@ -66,9 +67,38 @@ fn what_is_taken_away_after_the_job_costs_it_nothing() {
     let token = place.token();
     assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &token])).0, 0);
     assert_eq!(code_of(end_of(&mut run)), 0);
-    // Longer than the lease; and a command that is not there.
+    // Longer than the lease, or than it may be held; and a command that is not there.
+    assert_eq!(finish(&mut place.run(&["--at-least", "3s", "--max-hold", "2s"], "true")).0, 78);
     assert_eq!(finish(&mut place.run(&["--at-least", "31s"], "true")).0, 78);
     let mut none = place.fencelock();
     assert_eq!(finish(none.args(["run", "y", "--at-least", "10ms", "--", "/no/such/command"])).0, 127);
     assert_eq!(finish(place.fencelock().args(["status", "-q", "y"])).0, 1);
+}
+
+// Planted: a run that has joined ends with its job.
+#[test]
+fn one_that_joins_keeps_the_outer_one() {
+    let place = Place::new();
+    let began = Instant::now();
+    let mut outer = place.run(&[], "$F run x --reentrant --at-least 1500ms -- true; exit 3");
+    assert_eq!(finish(outer.env("F", common::binary())).0, 3);
+    assert!(began.elapsed() >= SO_LONG, "{:?}", began.elapsed());
+}
+
+// Planted: Ctrl-C taken for the job's own end.
+#[test]
+fn ctrl_c_in_the_wait_ends_a_loop() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    let script = "for i in 1 2; do $F run x --at-least 20s -- bash -c 'echo Turn:$0; echo yes >> $D/turns' $i; done\n";
+    std::fs::write(place.path("loop"), script).expect("a script");
+    shell.line("bash loop");
+    shell.expect("Turn:1");
+    // Its wrapper waits when the job is over: until then the job would die of it.
+    std::thread::sleep(Duration::from_millis(300));
+    shell.keys("\x03");
+    shell.expect("> ");
+    shell.line("echo code:$? | tr c C");
+    shell.expect("Code:130");
+    assert_eq!(place.read("turns"), "yes\n");
 }

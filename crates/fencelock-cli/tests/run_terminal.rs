@@ -175,6 +175,30 @@ fn from_the_background_it_is_said_once() {
     assert!(!shell.screen().contains("\x1b[Kwaiting"), "{}", shell.screen());
 }
 
+// Planted: the line drawn whoever is in front.
+#[test]
+fn one_that_is_sent_to_the_background_says_no_more() {
+    let place = Place::new();
+    let mut holder = start(&mut place.run(&[], "echo $$ > $D/job; exec sleep 600"));
+    let job = place.pid("job").as_raw_pid();
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x -- bash -c 'echo yes > $D/ran'");
+    shell.expect("waiting for x: held ");
+    shell.keys("\x1a");
+    shell.expect("Stopped");
+    shell.line("bg; echo typed:$? | tr t T");
+    shell.expect("Typed:0");
+    let before = shell.screen().len();
+    std::thread::sleep(std::time::Duration::from_millis(2_200));
+    common::kill(job, rustix::process::Signal::KILL);
+    place.line("ran");
+    shell.line("echo more:$? | tr m M");
+    shell.expect("More:");
+    let screen = shell.screen();
+    assert!(!screen[before..].contains("\x1b[K"), "{screen}");
+    end_of(&mut holder);
+}
+
 // Planted: the end of the terminal not heard while it waits.
 #[test]
 fn a_terminal_that_goes_away_ends_the_wait() {

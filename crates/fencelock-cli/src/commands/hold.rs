@@ -1,10 +1,12 @@
-//! `fencelock hold`: no job; it is held for as long as standard input, or nobody's signal, ends it.
+//! `fencelock hold`: no job; it is held until standard input ends, or a signal comes.
 
 use std::io;
 use std::time::Duration;
 
 use fencelock::{Client, LossReason};
-use rustix::fs::{FileType, fstat, major, minor};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fs::{FileType, fstat, major};
+use rustix::io::{Errno, read};
 use rustix::process::getpgrp;
 use rustix::stdio::stdin;
 use rustix::termios::{isatty, tcgetpgrp};
@@ -23,6 +25,8 @@ use crate::supervise::signals::{self, Caught};
 
 /// How long the end may take over what could not be given back at once.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// So often one that is not in front any more looks whether it is.
+const BEHIND: Duration = Duration::from_millis(250);
 
 pub(crate) fn main(common: &Common, args: &Hold) -> Result<Finish, Failure> {
     render::detach()?;
@@ -34,11 +38,12 @@ pub(crate) fn main(common: &Common, args: &Hold) -> Result<Finish, Failure> {
             Err(caught) => return Ok(ended_by(caught)),
         };
         let finish = hold(common, args, &client, &mut signals).await;
-        let farewell = client.shutdown(FAREWELL).await;
-        signals.close();
-        if let (Err(e), true) = (farewell, common.verbose) {
-            complain(&plain(&e.to_string()));
+        if let Err(e) = client.shutdown(FAREWELL).await {
+            complain(&format!("{} could not be given back: {}", plain(&args.wanted.name), plain(&e.to_string())));
         }
+        signals.close();
+        // Whoever holds by it is told by its end, and that waits for no reader of standard error.
+        render::hurry();
         finish
     })
 }
@@ -65,10 +70,17 @@ async fn hold(
     let (wanted, outer) = (&args.wanted, Outer::from_environment());
     let ttl = common.ttl.unwrap_or_else(|| client.ttl());
     let note = wanted.note.clone().unwrap_or_else(|| "hold".to_owned());
-    // Before it is held: whoever cannot be heard must not hold anything.
-    let input = Input::open()?;
-    let mut waiting = Waiting { wanted, outer: &outer, signals, ttl, note };
-    let own = match waiting.acquire(client).await {
+    let mut input = Input::open()?;
+    let mut waiting = Waiting { wanted, outer: &outer, signals, ttl, note, may_join: false };
+    let got = tokio::select! {
+        biased;
+        got = waiting.acquire(client) => got,
+        ended = input.ended() => {
+            ended?;
+            return Ok(wanted.went_without("standard input had ended before", None, common.verbose));
+        }
+    };
+    let own = match got {
         Err(caught) => return Ok(ended_by(caught)),
         Ok(Err(e)) => return Err(wanted.refused(client, e).await),
         Ok(Ok(Err(busy))) => {
@@ -78,7 +90,11 @@ async fn hold(
         Ok(Ok(Ok(own))) => own,
     };
     let (kept_until, lost) = (wanted.kept_until(), own.lost());
+    tokio::pin!(lost);
     let (info, token) = (client.info(), own.token().map(fencelock::Token::get));
+    if common.verbose {
+        complain(&token.map_or_else(|| format!("hold {}", own.id()), |token| format!("token {token}")));
+    }
     let line = Line {
         name: &wanted.name,
         engine: info.scheme,
@@ -88,36 +104,41 @@ async fn hold(
         token,
         ttl_ms: ttl.as_millis(),
     };
-    let end = tokio::select! {
+    let said = tokio::select! {
         biased;
-        reason = lost => return Ok(is_lost(&wanted.name, reason)),
-        said = say(line) => match said {
-            Ok(true) => None,
-            // Nobody reads what it is for.
-            Ok(false) => Some(Err(Failure::new(exit::OUTPUT, "nobody reads standard output: it was given back"))),
-            Err(failure) => Some(Err(failure)),
-        },
-        _ = ending(signals) => Some(Ok(())),
+        reason = &mut lost => return Ok(is_lost(&wanted.name, reason)),
+        said = say(line) => said,
+        _ = ending(signals) => Ok(Said::Nothing),
     };
-    let end = match end {
-        Some(end) => end,
-        None => tokio::select! {
+    let end = match said {
+        Ok(Said::Line) => tokio::select! {
             biased;
-            reason = own.lost() => return Ok(is_lost(&wanted.name, reason)),
+            reason = &mut lost => return Ok(is_lost(&wanted.name, reason)),
             _ = ending(signals) => Ok(()),
-            () = input.ended() => Ok(()),
+            ended = input.ended() => ended,
         },
+        Ok(Said::Nothing) => Ok(()),
+        Err(failure) => Err(failure),
     };
-    if kept(&own, kept_until, signals).await.is_ok() && own.is_valid() {
+    if kept(own.lost(), kept_until, signals).await.is_ok() && own.is_valid() {
         give_back(own, &wanted.name, signals).await?;
     }
     end.map(|()| Finish::Code(exit::OK))
 }
 
+enum Said {
+    Line,
+    /// A signal came first.
+    Nothing,
+}
+
 /// By a thread, which ends with the process: a reader that does not read must not keep us from hearing of a loss.
-async fn say(line: Line<'_>) -> Result<bool, Failure> {
+async fn say(line: Line<'_>) -> Result<Said, Failure> {
     let text = render::object(&line)?;
-    thread("output", move || render::print(&text))?.await.map_err(Failure::bug)?
+    if thread("output", move || render::print(&text))?.await.map_err(Failure::bug)?? {
+        return Ok(Said::Line);
+    }
+    Err(Failure::new(exit::OUTPUT, "nobody reads standard output, and what is held is of no use: it was given back"))
 }
 
 fn thread<T: Send + 'static>(
@@ -139,7 +160,7 @@ async fn give_back(own: Own, name: &str, signals: &mut UnboundedReceiver<Caught>
     let released = tokio::select! {
         biased;
         released = own.release() => released,
-        // The keeper goes on with it, until the farewell is over.
+        // The keeper goes on with it, until the farewell is over, which tells what it could not.
         _ = ending(signals) => return Ok(()),
     };
     released.map_err(|e| {
@@ -160,33 +181,52 @@ async fn ending(signals: &mut UnboundedReceiver<Caught>) -> Caught {
 }
 
 /// Standard input, whose end ends the hold.
-struct Input(Option<oneshot::Receiver<()>>);
+struct Input(Option<oneshot::Receiver<io::Result<()>>>);
 
 impl Input {
     /// A thread reads it, since whatever it is has to be waited for: files and terminals too.
     fn open() -> io::Result<Self> {
-        if is_null()? || is_behind()? {
+        if is_endless()? {
             return Ok(Self(None));
         }
-        thread("input", || drop(io::copy(&mut io::stdin().lock(), &mut io::sink()))).map(|end| Self(Some(end)))
+        thread("input", read_to_its_end).map(|end| Self(Some(end)))
     }
 
-    async fn ended(self) {
-        match self.0 {
-            Some(end) => drop(end.await),
-            None => std::future::pending().await,
+    async fn ended(&mut self) -> Result<(), Failure> {
+        let Some(end) = &mut self.0 else { return std::future::pending().await };
+        let end = end.await.map_err(Failure::bug)?;
+        end.map_err(|e| Failure::new(exit::INPUT, format!("cannot read standard input: {e}")))
+    }
+}
+
+/// Whatever it says is nothing to us. Nobody who reads a terminal that has another program in front goes on, so that is not done.
+fn read_to_its_end() -> io::Result<()> {
+    let mut bytes = [0; 4096];
+    loop {
+        poll(&mut [PollFd::from_borrowed_fd(stdin(), PollFlags::IN)], None).or_else(again)?;
+        if is_behind() {
+            std::thread::sleep(BEHIND);
+            continue;
+        }
+        match read(stdin(), &mut bytes[..]) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => drop(again(error)?),
         }
     }
 }
 
-/// What services and cron jobs have, and what a closed one is replaced by: nobody ever ends that.
-fn is_null() -> io::Result<bool> {
-    let stat = fstat(stdin())?;
-    let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice;
-    Ok(is_device && (major(stat.st_rdev), minor(stat.st_rdev)) == (1, 3))
+fn again(error: Errno) -> io::Result<usize> {
+    if matches!(error, Errno::AGAIN | Errno::INTR) { Ok(0) } else { Err(error.into()) }
 }
 
-/// A terminal that has another program in front: whoever reads there is stopped, and the lease of it runs out.
-fn is_behind() -> io::Result<bool> {
-    Ok(isatty(stdin()) && tcgetpgrp(stdin()).ok() != Some(getpgrp()))
+/// The devices that no program is behind: /dev/null, as services have it, and its like. Nobody ever ends them.
+fn is_endless() -> io::Result<bool> {
+    let stat = fstat(stdin())?;
+    Ok(FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && major(stat.st_rdev) == 1)
+}
+
+/// Our terminal has another program in front.
+fn is_behind() -> bool {
+    isatty(stdin()) && tcgetpgrp(stdin()).is_ok_and(|front| front != getpgrp())
 }

@@ -5,7 +5,9 @@ use std::ops::Deref;
 use std::pin::Pin;
 use std::time::Duration;
 
-use fencelock::{Acquire, Busy, Client, ErrorKind, Guard, Held, Holder, Kind, SharedGuard, Token, Try};
+use fencelock::{
+    Acquire, Busy, Client, ErrorKind, Guard, Held, Identity, Kind, LossReason, SharedGuard, Status, Token, Try,
+};
 use signal_hook::consts::signal::{SIGCONT, SIGINT, SIGWINCH};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep_until};
@@ -73,6 +75,8 @@ pub(crate) struct Waiting<'a> {
     pub(crate) signals: &'a mut UnboundedReceiver<Caught>,
     pub(crate) ttl: Duration,
     pub(crate) note: String,
+    /// `--reentrant` is an option of it.
+    pub(crate) may_join: bool,
 }
 
 impl Waiting<'_> {
@@ -133,20 +137,18 @@ impl Waiting<'_> {
         let mut hinted = false;
         // What was said when it queued is old soon: how long the lease has left tells whether its holder lives.
         let name = &self.wanted.name;
-        let look = || async { client.inspect(name).await.ok().and_then(|status| status.holders.into_iter().next()) };
-        let mut looking: Option<Pin<Box<dyn Future<Output = Option<Holder>> + '_>>> = None;
+        let look = || async { client.inspect(name).await.ok() };
+        let mut looking: Option<Pin<Box<dyn Future<Output = Option<Status>> + '_>>> = None;
         let _line = Line;
         loop {
             tokio::select! {
                 biased;
                 got = &mut acquire => return Ok(got),
                 caught = fatal(self.signals) => return Err(caught),
-                holder = some(&mut looking) => {
+                status = some(&mut looking) => {
                     looking = None;
-                    if let Some(mut busy) = acquire.blocked_by() {
-                        busy.holder = holder.map(Box::new).or(busy.holder);
-                        render::show(&render::waiting(name, &busy));
-                    }
+                    let now = status.map(now).or_else(|| acquire.blocked_by());
+                    now.iter().for_each(|busy| render::show(&render::waiting(name, busy)));
                 }
                 () = sleep_until(next_look) => {
                     next_look = Instant::now() + second;
@@ -172,7 +174,9 @@ impl Waiting<'_> {
         let holder = busy.holder.as_deref()?;
         let above = self.outer.holds(holder)?;
         Some(match self.wanted.mode().within(holder.claim) {
-            Ok(()) if !above.warns => "hint: it is held by the run that this one is part of: --reentrant joins it",
+            Ok(()) if self.may_join && !above.warns => {
+                "hint: it is held by the run that this one is part of: --reentrant joins it"
+            }
             _ => "hint: it is held by the run that this one is part of, which waits for this one",
         })
     }
@@ -199,8 +203,12 @@ impl Wanted {
     }
 
     pub(crate) fn not_got(&self, busy: &Busy, hint: Option<&str>, verbose: bool) -> Finish {
+        self.went_without(&render::in_the_way(busy), hint, verbose)
+    }
+
+    pub(crate) fn went_without(&self, why: &str, hint: Option<&str>, verbose: bool) -> Finish {
         if !self.skip_ok || verbose {
-            complain(&format!("{} was not got: {}", plain(&self.name), render::in_the_way(busy)));
+            complain(&format!("{} was not got: {why}", plain(&self.name)));
             hint.map(tell);
         }
         Finish::Code(if self.skip_ok { exit::OK } else { self.busy_exit_code })
@@ -215,7 +223,7 @@ impl Wanted {
 /// Waits for the end of `--at-least`. `Err`: a signal has asked to end. What is dropped then stays taken all the same, where
 /// it lives with its lease.
 pub(crate) async fn kept(
-    own: &Own,
+    lost: impl Future<Output = LossReason>,
     until: Option<Instant>,
     signals: &mut UnboundedReceiver<Caught>,
 ) -> Result<(), Caught> {
@@ -223,10 +231,18 @@ pub(crate) async fn kept(
     tokio::select! {
         biased;
         // There is nothing to be kept any more.
-        _ = own.lost() => Ok(()),
+        _ = lost => Ok(()),
         caught = asked_to_end(signals) => Err(caught),
         () = sleep_until(until) => Ok(()),
     }
+}
+
+/// Who is in the way, and how many, of this process.
+fn now(status: Status) -> Busy {
+    let Identity { host, pid } = Identity::here();
+    let ahead = status.waiters.iter().position(|waiter| waiter.pid == pid && *waiter.host == *host);
+    let holder = status.holders.into_iter().next();
+    Busy::new(holder, ahead.and_then(|n| u32::try_from(n).ok()))
 }
 
 /// The line that says who is in the way is gone when the wait is over, however it ends: what a job prints comes after it.
@@ -276,7 +292,9 @@ pub(crate) async fn asked_to_end(signals: &mut UnboundedReceiver<Caught>) -> Cau
     }
 }
 
+/// Whoever sent it waits for no reader of standard error.
 pub(crate) fn ended_by(caught: Caught) -> Finish {
+    render::hurry();
     // A loop in a script goes on when a command of it only *exits* with 130.
     if caught.signal == SIGINT && caught.from_terminal {
         Finish::Signal(SIGINT)

@@ -34,7 +34,8 @@ pub(crate) fn main(common: &Common, args: Run) -> Result<Finish, Failure> {
             Err(caught) => return Ok(ended_by(caught)),
         };
         let outer = Outer::from_environment();
-        let mut run = Running { common, args, url: &url, client: &client, outer, cut_short: None, own_code: false };
+        let mut run =
+            Running { common, args, url: &url, client: &client, outer, cut_short: None, left: None, own_code: false };
         let finish = run.go(&mut signals).await;
         // What was dropped instead of released, a place in the queue too, is given back before the process ends.
         let farewell = client.shutdown(FAREWELL).await;
@@ -66,6 +67,8 @@ struct Running<'a> {
     outer: Outer,
     /// The signal that ended the wait for an answer to the release.
     cut_short: Option<Caught>,
+    /// The signal that ended the wait for the end of `--at-least`.
+    left: Option<Caught>,
     /// The job has ended by itself.
     own_code: bool,
 }
@@ -95,9 +98,15 @@ impl Running<'_> {
         }
         let ttl = self.common.ttl.unwrap_or_else(|| self.client.ttl());
         let grace = grace(self.args.grace, ttl)?;
+        if let (Some(least), Some(most)) = (self.args.wanted.at_least, self.args.max_hold)
+            && least > most
+        {
+            let longer = format!("--at-least {least:?} is longer than --max-hold {most:?}");
+            return Err(Failure::config(longer).hint("a job that is stopped gives its lock back"));
+        }
         let note = self.args.wanted.note.clone().unwrap_or_else(|| default_note(&self.args.command));
         let wanted = &self.args.wanted;
-        let mut waiting = Waiting { wanted, outer: &self.outer, signals, ttl, note };
+        let mut waiting = Waiting { wanted, outer: &self.outer, signals, ttl, note, may_join: true };
         let own = match waiting.acquire(self.client).await {
             Err(caught) => return Ok(ended_by(caught)),
             Ok(Err(e)) => return Err(wanted.refused(self.client, e).await),
@@ -152,7 +161,12 @@ impl Running<'_> {
         let told = Told { hold: joined.hold, token, place, ttl: joined.ttl, warns: false };
         let plan = self.plan(told, grace, None)?;
         let tenure: &dyn Tenure = &joined;
+        let kept_until = self.args.wanted.kept_until();
         let outcome = supervise::run(tenure, plan, signals).await?;
+        if kept_until.is_some() && outcome.lost.is_none() {
+            // The run that holds it waits for this one.
+            self.left = kept(tenure.lost(), kept_until, signals).await.err();
+        }
         self.settle(outcome.lost.map(|reason| reason.to_string()), &outcome)
     }
 
@@ -205,9 +219,12 @@ impl Running<'_> {
         if let Some(reason) = lost {
             return Some(reason.to_string());
         }
-        if kept_until.is_some() && (kept(&own, kept_until, signals).await.is_err() || !own.is_valid()) {
-            // The job has ended: it lost nothing, and nobody waits for it any more.
-            return None;
+        if kept_until.is_some() {
+            self.left = kept(own.lost(), kept_until, signals).await.err();
+            if self.left.is_some() || !own.is_valid() {
+                // The job has ended: it lost nothing, and nobody waits for it any more.
+                return None;
+            }
         }
         let lost = own.lost();
         let released = tokio::select! {
@@ -257,6 +274,9 @@ impl Running<'_> {
         if let Some(message) = stopped {
             complain(&message);
             return Ok(Finish::Code(exit::LOST));
+        }
+        if let Some(caught) = self.left.filter(|caught| caught.from_terminal) {
+            return Ok(ended_by(caught));
         }
         match outcome.end {
             // After Ctrl-C the shell has to see that we died of it too, or its loop goes on.

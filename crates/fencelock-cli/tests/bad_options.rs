@@ -1,0 +1,135 @@
+//! Every option of every subcommand with values that are none: a clear word, the right exit code, nothing held.
+
+mod common;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+
+use common::{Place, finish};
+
+/// What else each one needs, so that the option alone is wrong.
+const ALL: [(&str, &[&str]); 12] = [
+    ("run", &["x", "--", "true"]),
+    ("hold", &["x"]),
+    ("status", &["x"]),
+    ("list", &[]),
+    ("release", &["x", "--force"]),
+    ("cell get", &["c"]),
+    ("cell set", &["c", "1"]),
+    ("semaphore resize", &["s", "1", "2"]),
+    ("bench", &["--seconds", "0.1", "--tasks", "1", "--waiters", "2", "--holders", "0"]),
+    ("migrate", &[]),
+    ("acl redis", &[]),
+    ("man", &[]),
+];
+
+/// The options that take a value, as its help names them.
+fn options(place: &Place, of: &str) -> Vec<String> {
+    let (code, help, _) = finish(place.fencelock().args(of.split(' ')).arg("--help"));
+    assert_eq!(code, 0);
+    let lines = help.lines().map(str::trim_start).filter(|line| line.starts_with('-'));
+    let words = lines.filter_map(|line| line.split(' ').find(|word| word.starts_with("--")).map(|word| (word, line)));
+    let valued =
+        words.filter(|(word, line)| line.split("  ").next().is_some_and(|usage| usage.contains(&format!("{word} <"))));
+    valued.map(|(word, _)| word.to_owned()).collect()
+}
+
+fn is_free(place: &Place) -> bool {
+    let (code, out, err) = finish(place.fencelock().arg("list"));
+    assert_eq!((code, err.as_str()), (0, ""));
+    out.is_empty()
+}
+
+/// Runs it with a standard input that ends at once.
+fn say(place: &Place, of: &str, args: &[OsString]) -> (i32, String, String) {
+    let mut command = place.fencelock();
+    command.args(of.split(' ')).args(args).stdin(Stdio::piped());
+    let (code, out, err) = finish(&mut command);
+    assert!(!err.contains("panicked") && !err.contains("RUST_BACKTRACE"), "{of} {args:?}: {err}");
+    assert!(matches!(code, 0 | 1 | 64 | 69 | 74 | 75 | 76 | 78), "{of} {args:?}: {code} {err}");
+    assert!(matches!(code, 0 | 1) || !err.trim().is_empty(), "{of} {args:?}: {code} without a word");
+    (code, out, err)
+}
+
+// Planted: a ttl of nothing taken for one; a value that is no text taken as far as it is.
+#[test]
+fn a_value_that_is_none_is_told() {
+    let place = Place::new();
+    let huge = "9".repeat(100_000);
+    let values: [&OsStr; 6] =
+        ["".as_ref(), "-5".as_ref(), "0".as_ref(), huge.as_ref(), "\n".as_ref(), OsStr::from_bytes(b"\xff\xfe")];
+    let mut known = 0;
+    for (of, rest) in ALL {
+        let options = options(&place, of);
+        known += options.len();
+        for option in &options {
+            // What is missing.
+            let mut args: Vec<OsString> = vec![option.into()];
+            if of != "run" && !rest.contains(&"--") {
+                args.splice(0..0, rest.iter().map(Into::into));
+                let (code, _, err) = say(&place, of, &args);
+                assert_eq!(code, 64, "{of} {option}: {err}");
+                assert!(err.contains(option.as_str()), "{of}: {err}");
+            }
+            for value in values {
+                let mut with: OsString = option.into();
+                with.push("=");
+                with.push(value);
+                let args: Vec<OsString> = [with].into_iter().chain(rest.iter().map(Into::into)).collect();
+                let (code, _, err) = say(&place, of, &args);
+                // No duration, number or mode is any of these, but for zero.
+                let numbers = [
+                    "--ttl",
+                    "--wait",
+                    "--max-hold",
+                    "--at-least",
+                    "--grace",
+                    "--permits",
+                    "--on-loss",
+                    "--token",
+                    "--if-version",
+                ];
+                if numbers.contains(&option.as_str()) && value != "0" && value != "-5" {
+                    assert_eq!(code, 64, "{of} {option} {:?}: {err}", value.to_string_lossy().get(..20));
+                    // Of words to choose from clap does not say which option it was that is no text.
+                    let says = option == "--on-loss" && value.to_str().is_none() || err.contains(option.as_str());
+                    assert!(says, "{of} {option}: {err}");
+                }
+                assert!(err.len() < 2 * huge.len() + 2_000, "{of} {option}: {} bytes", err.len());
+            }
+        }
+    }
+    assert!(known > 60, "{known} options: is the help read?");
+    assert!(is_free(&place));
+}
+
+// Planted: `-s` and `--permits` together.
+#[test]
+fn two_that_exclude_each_other_are_told() {
+    let place = Place::new();
+    let pairs: [(&str, &[&str]); 15] = [
+        ("run x -s --write", &["--", "true"]),
+        ("run x -s --permits 1/2", &["--", "true"]),
+        ("run x --write --permits 1/2", &["--", "true"]),
+        ("run x -n -w 1s", &["--", "true"]),
+        ("run x -E 3 --skip-ok", &["--", "true"]),
+        ("run x --url sqlite:a --url-file b", &["--", "true"]),
+        ("hold x -s --write", &[]),
+        ("hold x -n -w 1s", &[]),
+        ("status x --json -q", &[]),
+        ("cell set c 1 --remove", &[]),
+        ("cell set c 1 --stdin", &[]),
+        ("cell set c --stdin --remove", &[]),
+        ("bench sqlite:a --url sqlite:b", &[]),
+        ("acl redis --prefix a --namespace b", &[]),
+        ("man run --dir /tmp", &[]),
+    ];
+    for (line, rest) in pairs {
+        let args: Vec<OsString> = rest.iter().map(Into::into).collect();
+        let (code, out, err) = say(&place, line, &args);
+        assert_eq!((code, out.as_str()), (64, ""), "{line}: {err}");
+        assert!(err.contains("cannot be used with"), "{line}: {err}");
+    }
+    assert!(is_free(&place));
+}
