@@ -4,9 +4,9 @@ use crate::cargo::{cargo, target_dir};
 use crate::manifest::members;
 use crate::steps::{Steps, output, run as run_command};
 use crate::{oldest, packages, simulate};
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::{env, fs};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
@@ -65,22 +65,35 @@ fn replay(root: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// `cargo test` only builds them: here each runs to its end, with a default database of its own. Built together, with the
-/// features of the workspace: `cargo run` would choose those of each package, and build all below it again.
+/// `cargo test` only builds them: here each runs to its end, with a default database of its own, scripts with the program that they
+/// are for. Built together, with the features of the workspace: `cargo run` would choose those of each package, and build all below it
+/// again.
 fn examples(root: &Path) -> Result<(), String> {
     let target = target_dir(root);
     let state = target.join("tmp").join("examples");
     fs::create_dir_all(&state).map_err(|error| format!("{}: {error}", state.display()))?;
-    run_command(&mut cargo(root, ["build", "--quiet", "--workspace", "--all-features", "--examples"]))?;
+    run_command(&mut cargo(root, ["build", "--quiet", "--workspace", "--all-features", "--bins", "--examples"]))?;
     let all = all_examples(root)?;
     if let Some(twice) = all.windows(2).find(|two| two[0] == two[1]) {
         return Err(format!("two examples are named {}: one would be built over the other", twice[0]));
     }
-    for name in all {
-        let mut example = Command::new(target.join("debug").join("examples").join(name));
-        run_command(example.current_dir(root).env("XDG_STATE_HOME", &state).env_remove("FENCELOCK_URL"))?;
+    let built = target.join("debug");
+    let mut path = vec![built.clone()];
+    path.extend(env::var_os("PATH").iter().flat_map(env::split_paths));
+    let path = env::join_paths(path).map_err(|error| error.to_string())?;
+    let programs = all.iter().map(|name| built.join("examples").join(name)).chain(scripts(root));
+    for program in programs {
+        let mut example = Command::new(program);
+        example.current_dir(root).env("PATH", &path).env("XDG_STATE_HOME", &state).env_remove("FENCELOCK_URL");
+        run_command(&mut example)?;
     }
     Ok(())
+}
+fn scripts(root: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root.join("examples")).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut all: Vec<_> = entries.filter(|path| path.extension().is_some_and(|extension| extension == "sh")).collect();
+    all.sort();
+    all
 }
 /// Those of the root and of each crate.
 fn all_examples(root: &Path) -> Result<Vec<String>, String> {
