@@ -117,7 +117,14 @@ impl Link {
     }
     async fn to_place(&self, limit: Duration, place: &Place) -> Result<Conn, Fault> {
         let Some(server) = place.as_ref().map_err(Clone::clone)? else { return self.at("").await };
+        // *Invariant:* batch after batch comes here for one that is silent, and each has one turn: they do not all wait for it.
+        if server.rests() {
+            return Err(Fault::Unreached);
+        }
         let conn = within(limit, self.to(server)).await.unwrap_or(Err(Fault::Unreached));
+        if conn.is_err() {
+            server.was_not_reached();
+        }
         if let (Way::Cluster(cluster), Err(fault)) = (&self.way, &conn)
             && fault.may_pass()
         {

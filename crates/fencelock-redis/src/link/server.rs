@@ -4,7 +4,7 @@ use crate::{
     config::{Config, Tls},
     error::Fault,
 };
-use fencelock_core::{Connections, Moment, Result, ServerTime, config::host_port};
+use fencelock_core::{BootClock, Clock, Connections, Moment, Result, ServerTime, config::host_port};
 use fencelock_tls::{chain, key};
 use redis::{
     Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion, RedisConnectionInfo, TlsCertificates,
@@ -21,6 +21,8 @@ use std::{
 /// save, or a busy host, is silent for a second now and then; a caller who is told so can do nothing with it.
 const LEAST_PATIENCE: Duration = Duration::from_secs(2);
 const MOST_PATIENCE: Duration = Duration::from_secs(5);
+/// Whoever could not be reached is not tried again by those who have much to do for so long.
+const RESTS: Duration = Duration::from_millis(250);
 
 /// How servers are talked to: all of one deployment alike.
 #[derive(Clone)]
@@ -85,12 +87,15 @@ pub(crate) struct Server {
     /// Those that lead to it, in a cluster.
     pub(super) connections: Arc<Connections<Arc<Wire>, Fault>>,
     slowest: AtomicU64,
+    /// Since when, by the boot clock, it was last not to be reached; 0: never.
+    unreached: AtomicU64,
 }
 impl Server {
     pub(crate) fn new(address: Address, login: &Login) -> Result<Arc<Self>, Fault> {
         let client = login.client(&address)?;
-        let (time, connections, slowest) = (ServerTime::default(), Connections::new(), AtomicU64::new(0));
-        Ok(Arc::new(Self { address, client, time, connections, slowest }))
+        let (time, connections) = (ServerTime::default(), Connections::new());
+        let (slowest, unreached) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Arc::new(Self { address, client, time, connections, slowest, unreached }))
     }
     /// How long an answer may take.
     pub(crate) fn patience(&self) -> Duration {
@@ -100,6 +105,14 @@ impl Server {
         let took = whole_micros(sent.until(received));
         // Decays by an eighth with each faster one.
         let _ = self.slowest.fetch_update(Relaxed, Relaxed, |slowest| Some(took.max(slowest - slowest / 8)));
+    }
+    pub(super) fn was_not_reached(&self) {
+        self.unreached.store(BootClock.now().as_nanos(), Relaxed);
+    }
+    /// Somebody could not reach it a moment ago.
+    pub(super) fn rests(&self) -> bool {
+        let unreached = Moment::from_nanos(self.unreached.load(Relaxed));
+        unreached > Moment::ZERO && unreached.until(BootClock.now()) < RESTS
     }
     /// One that is only slow gets more time from the next command.
     pub(super) fn was_silent(&self, limit: Duration) {
