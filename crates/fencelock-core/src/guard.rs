@@ -269,14 +269,8 @@ impl Held {
         self.not_forked("ticket")?;
         let info = self.core.engine().info();
         if !info.capabilities.tickets {
-            let engine = &**self.core.engine();
-            let bound = match engine.why_not(Missing::Tickets) {
-                Some(_) => lacks(engine, Missing::Tickets, "ticket", "tickets"),
-                None => {
-                    let bound = format!("on {} a hold lives with its process", info.scheme);
-                    Error::new(ErrorKind::Unsupported, "ticket", bound)
-                }
-            };
+            let why = self.core.engine().why_not(Missing::Tickets).unwrap_or("a hold lives with its process");
+            let bound = Error::new(ErrorKind::Unsupported, "ticket", format!("{} has no tickets: {why}", info.scheme));
             return Err(bound.hint("hand the work over and lock anew"));
         }
         let refuse = |why: &str, way_out: &str| {
@@ -571,15 +565,12 @@ impl Guard {
     pub async fn downgrade(self) -> Result<SharedGuard> {
         let Self(mut held) = self;
         held.not_forked("downgrade")?;
-        let info = held.core.engine().info();
-        let refuse = |why: String, way_out: &str| {
-            Err(Error::new(ErrorKind::Unsupported, "downgrade", why).with("name", held.name()).hint(way_out))
-        };
+        let engine = &**held.core.engine();
         if held.hold.grant.claim != Claim::Write {
-            return refuse("a mutex has no readers".into(), "use client.rw_lock(name).write()");
+            let mutex = Error::new(ErrorKind::Unsupported, "downgrade", "a mutex has no readers");
+            return Err(mutex.with("name", held.name()).hint("use client.rw_lock(name).write()"));
         }
-        if !info.capabilities.downgrade {
-            let engine = &**held.core.engine();
+        if !engine.info().capabilities.downgrade {
             let unable = lacks(engine, Missing::Downgrade, "downgrade", "way from a writer to a reader");
             return Err(unable.with("name", held.name()).hint("release it and read anew"));
         }
