@@ -68,7 +68,8 @@ async fn stories(url: Option<&str>) -> Result<()> {
     let shop = folder.shop("unlocked")?;
     let (mut one, mut two) = (Machine::start("unlocked", &shop, url)?, Machine::start("unlocked", &shop, url)?);
     println!("no lock: the first machine sees that {}, the second that {}", one.hear()?, two.hear()?);
-    (one.tell()?, two.tell()?);
+    one.tell()?;
+    two.tell()?;
     println!("         {}, and {}", one.hear()?, two.hear()?);
     assert_eq!(sales(&shop)?, 2, "one article, sold twice");
 
