@@ -22,17 +22,14 @@ fn main() {
         return runtime().block_on(other_process(url, ticket));
     }
     let mut trials = Vec::new();
-    #[cfg(feature = "redis")]
     trials.push(trial("redis", || {
         let server = kit::Redis::start();
         story(&server.url());
     }));
-    #[cfg(feature = "postgres")]
     trials.push(trial("postgres", || {
         let server = kit::Postgres::start();
         story(&server.url());
     }));
-    #[cfg(feature = "mysql")]
     trials.push(trial("mariadb", || {
         let server = kit::MariaDb::start();
         story(&server.url());
