@@ -7,6 +7,7 @@ use std::{any::Any, future::Future, sync::Arc, thread, time::Duration};
 const STUCK: Duration = Duration::from_secs(20);
 
 /// Every engine of this build that others reach, too, with its server.
+#[allow(unused_mut, unused_variables, reason = "a build without engines has none")]
 fn engines() -> Vec<(String, Box<dyn Any>)> {
     let mut engines: Vec<(String, Box<dyn Any>)> = Vec::new();
     macro_rules! with {
