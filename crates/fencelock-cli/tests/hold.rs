@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use common::pty::Shell;
 use common::{Place, Running, STUCK, code_of, end_of, finish, kill, pid_of, start, stop, until};
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::io::ioctl_fionread;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -152,12 +153,17 @@ fn an_unread_standard_error_keeps_no_loss_from_being_told() {
 #[test]
 fn only_an_end_ends_it() {
     let place = Place::new();
-    let (reader, writer) = std::io::pipe().expect("a pipe");
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    let copy = reader.try_clone().expect("a copy");
     fcntl_setfl(&reader, OFlags::RDONLY | OFlags::NONBLOCK).expect("a pipe that does not block");
     let (mut holder, _) = held(hold(&place, &[]).stdin(reader));
-    std::thread::sleep(std::time::Duration::from_millis(100));
+    // What it says is read, and that there is no more just now is no end.
+    for _ in 0..2 {
+        writer.write_all(b"a word").expect("written");
+        until("it is read", || ioctl_fionread(&copy).is_ok_and(|left| left == 0).then_some(()));
+    }
     assert!(!is_free(&place));
-    drop(writer);
+    drop((writer, copy));
     assert_eq!(code_of(end_of(&mut holder)), 0);
     let folder = std::fs::File::open(place.path("")).expect("a folder");
     let (code, _, err) = finish(hold(&place, &[]).stdin(folder));

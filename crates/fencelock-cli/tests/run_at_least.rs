@@ -60,10 +60,7 @@ fn what_is_taken_away_after_the_job_costs_it_nothing() {
     place.line("job");
     until("the job's end", || (!common::lives(place.pid("job").as_raw_pid())).then_some(()));
     // Its wrapper sees that, too, before it has any reason to stop it.
-    until("nobody below it", || {
-        let children = format!("/proc/{0}/task/{0}/children", run.id());
-        std::fs::read_to_string(children).is_ok_and(|all| all.trim().is_empty()).then_some(())
-    });
+    place.alone();
     let token = place.token();
     assert_eq!(finish(place.fencelock().args(["release", "x", "--force", "--token", &token])).0, 0);
     assert_eq!(code_of(end_of(&mut run)), 0);
@@ -94,8 +91,9 @@ fn ctrl_c_in_the_wait_ends_a_loop() {
     std::fs::write(place.path("loop"), script).expect("a script");
     shell.line("bash loop");
     shell.expect("Turn:1");
-    // Its wrapper waits when the job is over: until then the job would die of it.
-    std::thread::sleep(Duration::from_millis(300));
+    // Until then the job would die of it.
+    until("its turn", || (!place.read("turns").is_empty()).then_some(()));
+    place.alone();
     shell.keys("\x03");
     shell.expect("> ");
     shell.line("echo code:$? | tr c C");

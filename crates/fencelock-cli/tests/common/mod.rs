@@ -105,6 +105,16 @@ impl Place {
         object["holders"][0]["token"].to_string()
     }
 
+    /// Waits until the one who holds `x` has no job and no minder any more.
+    pub(crate) fn alone(&self) {
+        until("nobody below the holder", || {
+            let (_, out, _) = finish(self.fencelock().args(["status", "x", "--json"]));
+            let object: serde_json::Value = serde_json::from_str(&out).ok()?;
+            let pid = i32::try_from(object["holders"][0]["pid"].as_i64()?).ok()?;
+            children(Pid::from_raw(pid)?).is_empty().then_some(())
+        });
+    }
+
     /// What `sqlite3` says to this about the database.
     pub(crate) fn sql(&self, statement: &str) -> String {
         let (code, out, err) = finish(Command::new("sqlite3").arg(self.path("locks.db")).arg(statement));
