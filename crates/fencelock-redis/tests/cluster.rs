@@ -7,7 +7,8 @@
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
-    failovers::{self, FAILOVER, Replicated, Rise, connect_to, many_threads},
+    failovers::{self, FAILOVER, Rise, connect_to, many_threads},
+    replicated::Replicated,
     *,
 };
 use fencelock_core::{ErrorKind, LossReason, Released};
@@ -25,39 +26,6 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-fn url(servers: &RedisCluster, keys: &str) -> String {
-    format!("redis+cluster://{}?{keys}", servers.endpoints())
-}
-impl Replicated for RedisCluster {
-    fn url(&self, keys: &str) -> String {
-        url(self, keys)
-    }
-    fn primary(&self) -> usize {
-        self.settle(FAILOVER);
-        self.primary_of(self.slot("fl:x")).unwrap()
-    }
-    fn cut_off(&self, primary: usize) {
-        self.replicas_of(primary).into_iter().for_each(|replica| self.pause(replica, true));
-        self.ask(primary, &["CLIENT", "KILL", "TYPE", "replica"]).unwrap();
-    }
-    fn go_on(&self, primary: usize) {
-        // Nobody else is stopped.
-        (0..6).filter(|n| *n != primary).for_each(|n| self.pause(n, false));
-    }
-    fn kill(&self, server: usize) {
-        Self::kill(self, server);
-    }
-    fn promoted(&self, old: usize) {
-        Self::promoted(self, self.slot("fl:x"), old, FAILOVER);
-    }
-    fn restart(&self, old: usize) {
-        Self::restart(self, old);
-        self.settle(FAILOVER);
-    }
-    fn lies_with_x(&self, name: &str) -> bool {
-        self.primary_of(self.slot(&format!("fl:{name}"))) == self.primary_of(self.slot("fl:x"))
-    }
-}
 /// The replicas' clocks are so much behind.
 fn behind(by: Duration) -> RedisCluster {
     let behind = Arc::new(WallClock::new());
@@ -105,7 +73,7 @@ fn keys_of_others_lie_where_they_do() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
         let keys = "ttl=5s&layout=plain&template=lock:{}";
-        let (a, b) = (connect_to(&url(&servers, keys)).await, connect_to(&url(&servers, keys)).await);
+        let (a, b) = (connect_to(&servers.url(keys)).await, connect_to(&servers.url(keys)).await);
         let ask = |key: &str, words: &[&str]| {
             let node = servers.primary_of(servers.slot(key)).unwrap();
             servers.ask(node, words).unwrap()
@@ -152,7 +120,7 @@ fn keys_of_others_lie_where_they_do() {
             soon(next).await.unwrap().release().await.unwrap();
         }
         let keys = "ttl=5s&layout=plain&template=lock:{{}}&signal=lock-signal:{{}}";
-        let c = connect_to(&url(&servers, keys)).await;
+        let c = connect_to(&servers.url(keys)).await;
         for n in 0..20 {
             c.mutex(format!("s{n}")).lock().await.unwrap().release().await.unwrap();
             let signal = format!("lock-signal:{{s{n}}}");
@@ -166,7 +134,7 @@ fn what_redisson_keeps_beside_a_lock_lies_with_it() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
         let keys = "ttl=5s&layout=redisson";
-        let (a, b) = (connect_to(&url(&servers, keys)).await, connect_to(&url(&servers, keys)).await);
+        let (a, b) = (connect_to(&servers.url(keys)).await, connect_to(&servers.url(keys)).await);
         for name in ["a{b", "{", "}", "{}x", "a}b"] {
             let error = a.mutex(name).try_lock().await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{name}: {error}");
@@ -211,7 +179,7 @@ fn names_lie_where_their_keys_do() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
         let (a, b) = (
-            connect_to(&url(&servers, "ttl=5s")).await,
+            connect_to(&servers.url("ttl=5s")).await,
             connect_to(&format!("redis+cluster://127.0.0.1:{}", servers.port(4))).await,
         );
         let long = "n".repeat(512);
@@ -256,7 +224,7 @@ fn names_lie_where_their_keys_do() {
 fn every_kind_of_lock() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let (a, b) = (connect_to(&url(&servers, "ttl=5s")).await, connect_to(&url(&servers, "ttl=5s")).await);
+        let (a, b) = (connect_to(&servers.url("ttl=5s")).await, connect_to(&servers.url("ttl=5s")).await);
         for round in 0..12 {
             let name = |what: &str| format!("{what}{round}");
             let rw = (a.rw_lock(name("rw")), b.rw_lock(name("rw")));
@@ -304,7 +272,7 @@ fn seeds_that_lead_nowhere() {
 fn a_pair_is_two_commands() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let c = connect_to(&url(&servers, "ttl=30s")).await;
+        let c = connect_to(&servers.url("ttl=30s")).await;
         let pair = |name: String| async { c.mutex(name).lock().await.unwrap().release().await.unwrap() };
         // Connections are made, scripts are loaded.
         for n in 0..100 {
@@ -334,7 +302,7 @@ async fn renewed(held: &fencelock_core::Held) {
 fn a_slot_that_moves() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let (a, b) = (connect_to(&url(&servers, "ttl=4s")).await, connect_to(&url(&servers, "ttl=4s")).await);
+        let (a, b) = (connect_to(&servers.url("ttl=4s")).await, connect_to(&servers.url("ttl=4s")).await);
         // Its slot has this one name.
         let (name, slot) = ("moves", servers.slot("fl:moves"));
         let from = servers.primary_of(slot).unwrap();
@@ -376,7 +344,7 @@ fn a_slot_that_moves() {
 fn what_redisson_holds_while_its_slot_moves() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let a = connect_to(&url(&servers, "ttl=4s&layout=redisson")).await;
+        let a = connect_to(&servers.url("ttl=4s&layout=redisson")).await;
         let (name, slot) = ("{t}a", servers.slot("{t}a"));
         let from = servers.primary_of(slot).unwrap();
         let to = (0..3).find(|n| *n != from).unwrap();
@@ -402,7 +370,7 @@ fn what_redisson_holds_while_its_slot_moves() {
 fn what_redisson_has_beside_a_lock_comes_later() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let url = url(&servers, "ttl=6s&layout=redisson");
+        let url = servers.url("ttl=6s&layout=redisson");
         let (a, b) = (connect_to(&url).await, connect_to(&url).await);
         let slot = servers.slot("{t}r");
         let from = servers.primary_of(slot).unwrap();
@@ -434,7 +402,7 @@ fn what_redisson_has_beside_a_lock_comes_later() {
 fn replicas_are_counted_where_the_grant_was_written() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let a = connect_to(&url(&servers, "ttl=20s&replicas=1")).await;
+        let a = connect_to(&servers.url("ttl=20s&replicas=1")).await;
         let slot = servers.slot("fl:moves");
         let from = servers.primary_of(slot).unwrap();
         let to = (from + 1) % 3;
@@ -465,7 +433,7 @@ fn a_thousand_locks_whose_slots_move() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
         let many = tenth(1_000);
-        let (a, b) = (connect_to(&url(&servers, "ttl=6s")).await, connect_to(&url(&servers, "ttl=6s")).await);
+        let (a, b) = (connect_to(&servers.url("ttl=6s")).await, connect_to(&servers.url("ttl=6s")).await);
         let mut guards = Vec::new();
         for n in 0..many {
             guards.push(a.mutex(format!("m{n}")).lock().await.unwrap());

@@ -6,6 +6,7 @@
 mod common;
 use common::{
     failovers::{FAILOVER, connect_to, many_threads},
+    replicated::Replicated,
     *,
 };
 use fencelock_core::{Client, Guard, LossReason};
@@ -22,9 +23,6 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-fn url(servers: &RedisCluster, keys: &str) -> String {
-    format!("redis+cluster://{}?{keys}", servers.endpoints())
-}
 async fn taken(c: &Client, many: usize) -> Vec<Guard> {
     let mut guards = Vec::new();
     for n in 0..many {
@@ -42,7 +40,7 @@ fn a_shard_that_is_silent() {
         RedisCluster::with(RedisClusterOptions { settings, node_timeout: 15 * SEC, ..RedisClusterOptions::default() });
     many_threads().block_on(async {
         let ttl = 6 * SEC;
-        let c = connect_to(&url(&servers, "ttl=6s")).await;
+        let c = connect_to(&servers.url("ttl=6s")).await;
         let guards = taken(&c, tenth(10_000)).await;
         let primary = servers.primary_of(servers.slot("fl:x0")).unwrap();
         let slots: Vec<_> = guards.iter().map(|guard| servers.slot(&format!("fl:{}", guard.name()))).collect();
@@ -90,7 +88,7 @@ fn said(servers: &RedisCluster, error: &str) -> u64 {
 fn keys_that_lie_apart_while_a_slot_moves() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let url = url(&servers, "ttl=6s&layout=redisson");
+        let url = servers.url("ttl=6s&layout=redisson");
         let (a, b) = (connect_to(&url).await, connect_to(&url).await);
         let slot = servers.slot("{t}");
         let to = (servers.primary_of(slot).unwrap() + 1) % 3;
@@ -126,7 +124,7 @@ fn keys_that_lie_apart_while_a_slot_moves() {
 fn locks_of_others(keys: &str, key: impl Fn(&str) -> String) {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let (many, url) = (tenth(100), url(&servers, &format!("ttl=4s&{keys}")));
+        let (many, url) = (tenth(100), servers.url(&format!("ttl=4s&{keys}")));
         let (a, b) = (connect_to(&url).await, connect_to(&url).await);
         let (guards, stop) = (taken(&a, many).await, Arc::<AtomicBool>::default());
         let waits: Vec<_> = (0..many).map(|n| tokio::spawn(b.mutex(format!("x{n}")).lock())).collect();
@@ -204,7 +202,7 @@ fn no_more_commands_for_each_grant_than_on_one_server() {
         for waiters in [2_u64, 16, 32] {
             let (holds, mut clients) = (6, Vec::new());
             for n in 0..waiters {
-                let c = connect_to(&url(&servers, "ttl=30s")).await;
+                let c = connect_to(&servers.url("ttl=30s")).await;
                 c.mutex(format!("warm{n}")).lock().await.unwrap().release().await.unwrap();
                 clients.push(c);
             }
@@ -240,11 +238,11 @@ fn no_more_commands_for_each_grant_than_on_one_server() {
 fn who_waits_idle_in_a_cluster_says_no_more_than_a_word_a_second() {
     let servers = RedisCluster::start();
     many_threads().block_on(async {
-        let holder = connect_to(&url(&servers, "ttl=60s")).await;
+        let holder = connect_to(&servers.url("ttl=60s")).await;
         let guard = holder.mutex("x").lock().await.unwrap();
         let mut waits = Vec::new();
         for _ in 0..16 {
-            let c = connect_to(&url(&servers, "ttl=3s")).await;
+            let c = connect_to(&servers.url("ttl=3s")).await;
             waits.push(tokio::spawn(async move { c.mutex("x").lock().await.unwrap().release().await }));
         }
         queued(&holder, "x", 16).await;
@@ -274,7 +272,7 @@ fn a_shard_that_is_gone() {
     let servers = RedisCluster::with(RedisClusterOptions { settings, ..RedisClusterOptions::default() });
     many_threads().block_on(async {
         let (many, ttl) = if full() { (100_000, 30) } else { (2_000, 4) };
-        let c = connect_to(&url(&servers, &format!("ttl={ttl}s"))).await;
+        let c = connect_to(&servers.url(&format!("ttl={ttl}s"))).await;
         let slot = servers.slot("fl:x");
         let primary = servers.primary_of(slot).unwrap();
         let mut taken = JoinSet::new();

@@ -6,6 +6,7 @@
 mod common;
 use common::{
     failovers::{FAILOVER, connect_to, many_threads},
+    replicated::Replicated,
     *,
 };
 use fencelock_core::{Error, ErrorKind, Guard, Page};
@@ -26,73 +27,8 @@ use tokio::task::JoinSet;
 const LAYOUTS: [(&str, &str); 3] =
     [("layout=native", "fl:"), ("layout=plain&template=lock:{}", "lock:"), ("layout=redisson", "")];
 
-/// Primaries with replicas.
-trait Servers {
-    fn url(&self, keys: &str) -> String;
-    /// That of this key, once all are as they should be.
-    fn primary(&self, key: &str) -> usize;
-    fn replicas(&self, primary: usize) -> Vec<usize>;
-    fn say(&self, server: usize, words: &[&str]) -> String;
-    fn stop(&self, server: usize, stopped: bool);
-    fn kill(&self, server: usize);
-    fn promoted(&self, key: &str, old: usize);
-    fn restart(&self, server: usize);
-}
-impl Servers for Sentinels {
-    fn url(&self, keys: &str) -> String {
-        format!("redis+sentinel://{}/{}?{keys}", self.endpoints(), self.name())
-    }
-    fn primary(&self, _: &str) -> usize {
-        self.settle(FAILOVER)
-    }
-    fn replicas(&self, primary: usize) -> Vec<usize> {
-        (0..3).filter(|n| *n != primary).collect()
-    }
-    fn say(&self, server: usize, words: &[&str]) -> String {
-        self.ask(server, words).unwrap()
-    }
-    fn stop(&self, server: usize, stopped: bool) {
-        self.pause(server, stopped);
-    }
-    fn kill(&self, server: usize) {
-        Self::kill(self, server);
-    }
-    fn promoted(&self, _: &str, old: usize) {
-        Self::promoted(self, old, FAILOVER);
-    }
-    fn restart(&self, server: usize) {
-        Self::restart(self, server);
-    }
-}
-impl Servers for RedisCluster {
-    fn url(&self, keys: &str) -> String {
-        format!("redis+cluster://{}?{keys}", self.endpoints())
-    }
-    fn primary(&self, key: &str) -> usize {
-        self.settle(FAILOVER);
-        self.primary_of(self.slot(key)).unwrap()
-    }
-    fn replicas(&self, primary: usize) -> Vec<usize> {
-        self.replicas_of(primary)
-    }
-    fn say(&self, server: usize, words: &[&str]) -> String {
-        self.ask(server, words).unwrap()
-    }
-    fn stop(&self, server: usize, stopped: bool) {
-        self.pause(server, stopped);
-    }
-    fn kill(&self, server: usize) {
-        Self::kill(self, server);
-    }
-    fn promoted(&self, key: &str, old: usize) {
-        Self::promoted(self, self.slot(key), old, FAILOVER);
-    }
-    fn restart(&self, server: usize) {
-        Self::restart(self, server);
-    }
-}
 /// Somebody waits for replicas there.
-fn waits(servers: &dyn Servers, primary: usize) -> bool {
+fn waits(servers: &dyn Replicated, primary: usize) -> bool {
     let said = servers.say(primary, &["INFO", "clients"]);
     said.lines().any(|line| line.strip_prefix("blocked_clients:").is_some_and(|many| many.trim() != "0"))
 }
@@ -178,7 +114,7 @@ fn a_client_that_waits_for_replicas_does_all_else_meanwhile() {
         while let Some(tried) = soon(tries.join_next()).await {
             tried.unwrap();
         }
-        servers.replicas(primary).into_iter().for_each(|replica| servers.stop(replica, false));
+        servers.go_on(&servers.replicas(primary));
         servers.settle(FAILOVER);
         kept.check().unwrap();
         kept.release().await.unwrap();
@@ -190,7 +126,7 @@ fn a_client_that_waits_for_replicas_does_all_else_meanwhile() {
 
 /// The replicas have nothing that comes from here on, until somebody waits for them: who is granted the lock and sees the primary die at
 /// that moment finds it on the promoted one.
-fn the_promoted_one_has_it(servers: &dyn Servers, what: &str, replicas: usize, rounds: usize) {
+fn the_promoted_one_has_it(servers: &dyn Replicated, what: &str, replicas: usize, rounds: usize) {
     many_threads().block_on(async {
         for (keys, begins) in LAYOUTS {
             let a = connect_to(&servers.url(&format!("ttl=60s&replicas={replicas}&{keys}"))).await;
@@ -200,20 +136,18 @@ fn the_promoted_one_has_it(servers: &dyn Servers, what: &str, replicas: usize, r
                 let key = format!("{begins}{name}");
                 let (guard, primary) = loop {
                     let primary = servers.primary(&key);
-                    let all = servers.replicas(primary);
+                    let all = servers.cut_off(primary);
                     assert_eq!(all.len(), replicas);
-                    all.iter().for_each(|replica| servers.stop(*replica, true));
-                    servers.say(primary, &["CLIENT", "KILL", "TYPE", "replica"]);
                     let lock = tokio::spawn(a.mutex(name.clone()).lock());
                     let so = || std::future::ready(lock.is_finished() || waits(servers, primary));
                     eventually("it waits for replicas", so).await;
                     if !lock.is_finished() {
-                        all.iter().for_each(|replica| servers.stop(*replica, false));
+                        servers.go_on(&all);
                     }
                     match soon(lock).await.unwrap() {
                         Ok(guard) => {
                             servers.kill(primary);
-                            all.iter().for_each(|replica| servers.stop(*replica, false));
+                            servers.go_on(&all);
                             break (guard, primary);
                         }
                         // They are not back within the second.
@@ -264,6 +198,6 @@ fn what_a_spinner_was_granted_and_too_few_have_is_told_and_given_back() {
         let told = soon(wait).await.unwrap().unwrap_err();
         assert!(told.is_temporary() && told.to_string().contains("0 of 1 replicas"), "{told}");
         soon(other.mutex("x").lock()).await.unwrap().release().await.unwrap();
-        servers.replicas(primary).into_iter().for_each(|replica| servers.stop(replica, false));
+        servers.go_on(&servers.replicas(primary));
     });
 }

@@ -6,7 +6,8 @@
 #![allow(clippy::unwrap_used, clippy::significant_drop_tightening, reason = "a test fails where it unwraps")]
 mod common;
 use common::{
-    failovers::{self, FAILOVER, Replicated, Rise, connect_to, many_threads},
+    failovers::{self, FAILOVER, Rise, connect_to, many_threads},
+    replicated::Replicated,
     *,
 };
 use fencelock_core::{Client, ErrorKind};
@@ -24,40 +25,8 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-fn url(servers: &Sentinels) -> String {
-    format!("redis+sentinel://{}/{}", servers.endpoints(), servers.name())
-}
 async fn connect(servers: &Sentinels, keys: &str) -> Client {
-    connect_to(&format!("{}?{keys}", url(servers))).await
-}
-
-impl Replicated for Sentinels {
-    fn url(&self, keys: &str) -> String {
-        format!("{}?{keys}", url(self))
-    }
-    fn primary(&self) -> usize {
-        self.settle(FAILOVER)
-    }
-    fn cut_off(&self, primary: usize) {
-        (0..3).filter(|n| *n != primary).for_each(|n| self.pause(n, true));
-        self.ask(primary, &["CLIENT", "KILL", "TYPE", "replica"]).unwrap();
-    }
-    fn go_on(&self, primary: usize) {
-        (0..3).filter(|n| *n != primary).for_each(|n| self.pause(n, false));
-    }
-    fn kill(&self, server: usize) {
-        Self::kill(self, server);
-    }
-    fn promoted(&self, old: usize) {
-        Self::promoted(self, old, FAILOVER);
-    }
-    fn restart(&self, old: usize) {
-        Self::restart(self, old);
-        self.settle(FAILOVER);
-    }
-    fn lies_with_x(&self, _: &str) -> bool {
-        true
-    }
+    connect_to(&servers.url(keys)).await
 }
 /// Every server's clock but the first one's is so much behind.
 fn behind(by: Duration) -> Sentinels {
@@ -231,7 +200,8 @@ fn replicas_that_are_stopped() {
         let kept = a.mutex("kept").lock().await.unwrap();
         let before = pairs().await;
         let primary = servers.settle(FAILOVER);
-        (0..3).filter(|n| *n != primary).for_each(|n| servers.pause(n, true));
+        let stopped = servers.replicas(primary);
+        stopped.iter().for_each(|n| servers.stop(*n, true));
         let mut tries = JoinSet::new();
         for n in 0..20 {
             let lock = a.mutex(format!("x{n}"));
@@ -251,7 +221,7 @@ fn replicas_that_are_stopped() {
         };
         eventually("nothing is left of them", free).await;
         kept.check().unwrap();
-        servers.go_on(primary);
+        servers.go_on(&stopped);
         servers.settle(FAILOVER);
         kept.release().await.unwrap();
         let again = soon(a.mutex("x0").lock()).await.unwrap();

@@ -1,5 +1,5 @@
 //! Primaries are killed while many contend.
-use super::*;
+use super::{replicated::Replicated, *};
 use fencelock_core::{BootClock, Client, Clock, Guard, HoldId, LossReason, Moment, Token};
 use fencelock_testkit::processes::{bar, percentile, tenth};
 use std::{
@@ -23,26 +23,11 @@ pub fn many_threads() -> tokio::runtime::Runtime {
 pub async fn connect_to(url: &str) -> Client {
     patient_client(|| async { connect(Config::from_url(url)?).await }).await
 }
-/// Somebody takes over when the primary is killed: that of the key of a lock `x`.
-pub trait Replicated {
-    /// How it is reached, with these keys.
-    fn url(&self, keys: &str) -> String;
-    /// All are as they should be.
-    fn primary(&self) -> usize;
-    /// From here on nobody has what is written but this one.
-    fn cut_off(&self, primary: usize);
-    fn go_on(&self, primary: usize);
-    fn kill(&self, server: usize);
-    /// Another one is the primary, and all agree.
-    fn promoted(&self, old: usize);
-    /// It runs again, and follows.
-    fn restart(&self, old: usize);
-    /// The key of this lock lies where that of `x` does.
-    fn lies_with_x(&self, name: &str) -> bool;
-}
+/// The key of the lock `x`, whose primary is killed.
+const KEY: &str = "fl:x";
 /// Names of locks that lie where `x` does.
 fn names(servers: &dyn Replicated, what: &'static str) -> impl Iterator<Item = String> {
-    (0..).map(move |n| format!("{what}{n}")).filter(|name| servers.lies_with_x(name))
+    (0..).map(move |n| format!("{what}{n}")).filter(|name| servers.lie_together(KEY, &format!("fl:{name}")))
 }
 
 /// What the locks protect: it knows the last token and whose it was, and takes no smaller one, nor the same of another one (SAFETY T5).
@@ -194,10 +179,10 @@ pub fn killed(servers: &dyn Replicated, keys: &str, what: &str, rounds: usize, r
         let (mut failovers, mut times, mut cuts) = (Vec::new(), Vec::new(), 0);
         for (round, name) in (0..rounds).zip(names(servers, "y")) {
             scene.more(50).await;
-            let old = servers.primary();
-            let cut = round % 2 == 0;
-            if cut {
-                servers.cut_off(old);
+            let old = servers.primary(KEY);
+            let mut cut = Vec::new();
+            if round % 2 == 0 {
+                cut = servers.cut_off(old);
                 scene.more(5).await;
                 cuts += 1;
             }
@@ -210,10 +195,8 @@ pub fn killed(servers: &dyn Replicated, keys: &str, what: &str, rounds: usize, r
             let killed = BootClock.now();
             servers.kill(old);
             let highest = scene.story().tokens.iter().copied().max().unwrap_or(0);
-            if cut {
-                servers.go_on(old);
-            }
-            servers.promoted(old);
+            servers.go_on(&cut);
+            servers.promoted(KEY, old);
             let (promoted, began) = (BootClock.now(), Instant::now());
             failovers.push((killed, promoted));
             scene.hold_on.store(false, SeqCst);
@@ -299,17 +282,17 @@ pub fn lost(servers: &dyn Replicated, what: &str) {
         for (round, (here, name)) in names(servers, "kept").zip(names(servers, "lost")).take(rounds).enumerate() {
             let (c, other) = (connect_to(url).await, connect_to(url).await);
             let here = c.mutex(here).lock().await.unwrap();
-            let primary = servers.primary();
-            servers.cut_off(primary);
+            let primary = servers.primary(KEY);
+            let cut = servers.cut_off(primary);
             let gone = c.mutex(name.clone()).lock().await.unwrap();
             let (lost, mut resource) = (gone.lost(), Resource::default());
             assert!(resource.write(&gone));
             // One that is older than this is watched; a younger one is looked at when it gets there.
             tokio::time::sleep(300 * MS * u32::from(round % 2 == 1)).await;
             servers.kill(primary);
-            servers.go_on(primary);
+            servers.go_on(&cut);
             let next = tokio::spawn(other.mutex(name.clone()).lock());
-            servers.promoted(primary);
+            servers.promoted(KEY, primary);
             let promoted = Instant::now();
             assert_eq!(soon(lost).await, LossReason::TakenOver);
             times.push(promoted.elapsed());
@@ -348,15 +331,15 @@ pub fn far_behind(servers: &dyn Replicated) {
         let (y, z) = (&*all.next().unwrap(), &*all.next().unwrap());
         let first = b.mutex(y).lock().await.unwrap();
         first.release().await.unwrap();
-        let primary = servers.primary();
-        servers.cut_off(primary);
+        let primary = servers.primary(KEY);
+        let cut = servers.cut_off(primary);
         let guard = a.mutex("x").lock().await.unwrap();
         let late = a.mutex(z).lock().await.unwrap();
         let last = late.token();
         late.release().await.unwrap();
         servers.kill(primary);
-        servers.go_on(primary);
-        servers.promoted(primary);
+        servers.go_on(&cut);
+        servers.promoted(KEY, primary);
         assert_eq!(soon(guard.lost()).await, LossReason::TakenOver);
         // One who was there before that was granted, and has none of these tokens; and the one who had them.
         for (client, name) in [(&b, "x"), (&a, "x"), (&b, y), (&b, z), (&a, z)] {

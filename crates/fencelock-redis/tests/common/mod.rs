@@ -4,6 +4,7 @@
 pub mod failovers;
 pub mod five;
 pub mod redisson;
+pub mod replicated;
 #[path = "../../../fencelock-testkit/stories/common.rs"]
 mod stories;
 use fencelock_conformance::proxy::{Proxy, resp};
