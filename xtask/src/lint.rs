@@ -3,7 +3,7 @@
 use crate::cargo::cargo;
 use crate::manifest::{Manifest, members, strings};
 use crate::steps::{Steps, run as run_command};
-use crate::{rules, sources};
+use crate::{api, rules, sources};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -25,6 +25,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
         command.env("RUSTDOCFLAGS", "-D warnings");
         steps.command(name, command);
     }
+    steps.step("public API", || api::compare(root));
     if steps.step("cargo-deny is installed", || install_deny(root)) {
         // No advisories: they change by the hour, and would fail a change that did nothing wrong.
         steps.command(

@@ -1,9 +1,10 @@
-//! The project's own commands: `cargo xtask test|lint|prove|simulate`.
+//! The project's own commands: `cargo xtask test|lint|api|prove|simulate`.
 //!
 //! Std only, so that a fresh machine has it in seconds and no dependency of ours can break the tool that checks them.
 
 #![forbid(unsafe_code)]
 
+mod api;
 mod cargo;
 mod lint;
 mod machine;
@@ -27,6 +28,7 @@ const USAGE: &str = "\
 usage: cargo xtask test [--quick]    install what the tests need, build, run every test
                                      --quick: fewer seeds, and without the oldest rusqlite
        cargo xtask lint              format, clippy in every feature set, docs, licences, the rules of the workspace
+       cargo xtask api               records what users of the libraries can call: docs/api, which lint compares
        cargo xtask prove [NAME]      the long bars in full, into docs/MEASURED.md; NAME: only targets whose name has it
        cargo xtask prove simulate [--from N] [--seeds M]
                                      M seeds (1000000) from N (0), added to those of the same code in docs/MEASURED.md
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         ["test"] => test::run(&root, test::Extent::Full),
         ["test", "--quick"] => test::run(&root, test::Extent::Quick),
         ["lint"] => lint::run(&root),
+        ["api"] => api::write(&root),
         ["prove"] => prove::run(&root, ""),
         ["prove", "simulate", ref rest @ ..] => match simulate::seeds(rest) {
             Some((from, seeds)) => prove::seeds(&root, from, seeds),

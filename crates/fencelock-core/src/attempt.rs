@@ -1,5 +1,6 @@
 //! From `lock()` to a guard: check, turn, engine call, undo. One path: nobody can forget a step.
 use crate::{
+    blocking::runtime,
     client::Core,
     clock::Moment,
     engine::lacks,
@@ -144,7 +145,7 @@ impl<A> Acquire<A> {
             owner.check(&self.core)?;
         }
         let attempt: Attempt = Box::pin(attempt(self.core.clone(), request.clone(), patience, owner));
-        if tokio::runtime::Handle::try_current().is_ok() {
+        if runtime().is_some() {
             return Ok(Stage::Here(request, attempt));
         }
         let (tx, rx) = oneshot::channel();
@@ -178,9 +179,9 @@ impl<A: Claimed> Future for Acquire<A> {
                     }
                     let (tx, rx) = oneshot::channel();
                     let task = deliver(attempt, tx);
-                    match tokio::runtime::Handle::try_current() {
-                        Ok(runtime) => drop(runtime.spawn(through(this.core.keeper().gate.clone(), task))),
-                        Err(_) => this.core.host.job(Job::Run(Box::pin(task))),
+                    match runtime() {
+                        Some(runtime) => drop(runtime.spawn(through(this.core.keeper().gate.clone(), task))),
+                        None => this.core.host.job(Job::Run(Box::pin(task))),
                     }
                     this.stage = Stage::Task(request, rx);
                 }
@@ -204,7 +205,7 @@ impl<A> Drop for Acquire<A> {
                 request.stop();
                 // It takes the reply that is on its way: here, where its timers and sockets live. Without a runtime, or when that
                 // ends, dropping the attempt posts its undo.
-                if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+                if let Some(runtime) = runtime() {
                     let ends = async move { drop(tokio::time::timeout(PATIENCE, attempt).await) };
                     runtime.spawn(through(self.core.keeper().gate.clone(), ends));
                 }

@@ -1,6 +1,7 @@
 //! A client: one engine, one keeper, the local queue. Handles are cheap; a bad name or option is told at the first await.
 use crate::{
     attempt::adopt,
+    blocking::runtime,
     clock::{BootClock, Clock, Moment},
     engine::{Engine, lacks},
     error::{Error, ErrorKind, Result},
@@ -69,7 +70,8 @@ impl Core {
             let forked = Error::closed(operation).with("process", std::process::id());
             return Err(forked.hint("this process was forked from the client's: a child connects by itself"));
         }
-        self.host.start()
+        self.host.start()?;
+        self.host.may_wait()
     }
     pub(crate) async fn nap(&self, until: Option<Moment>) {
         match until {
@@ -90,7 +92,7 @@ impl Core {
         &self,
         call: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        if tokio::runtime::Handle::try_current().is_ok() {
+        if runtime().is_some() {
             return call.await;
         }
         let (tx, rx) = oneshot::channel();

@@ -1,5 +1,6 @@
 //! One connection for each runtime that calls.
 use crate::{
+    blocking::runtime,
     clock::{BootClock, Clock},
     error::{Error, ErrorKind},
 };
@@ -230,7 +231,7 @@ pub async fn soon<C, F, A: Future<Output = Result<C, F>>>(
 pub async fn on_tokio<T: Send + 'static>(
     work: impl Future<Output = crate::Result<T>> + Send + 'static,
 ) -> crate::Result<T> {
-    if Handle::try_current().is_ok() {
+    if runtime().is_some() {
         return work.await;
     }
     let (tx, rx) = oneshot::channel();

@@ -1,5 +1,6 @@
 //! What a holder has in hand.
 use crate::{
+    blocking::runtime,
     client::Core,
     clock::Moment,
     engine::lacks,
@@ -219,7 +220,7 @@ impl Held {
     /// # Cancel safety
     /// If dropped the keeper goes on with it.
     pub async fn release(mut self) -> Result<()> {
-        if tokio::runtime::Handle::try_current().is_ok() {
+        if runtime().is_some() {
             return self.give_back().await;
         }
         let core = self.core.clone();

@@ -4,6 +4,7 @@
 //! The rules that make it safe have names (`SAFETY G1` …): `docs/design/safety.md` lists them.
 mod admin;
 mod attempt;
+pub mod blocking;
 mod chaos;
 mod client;
 mod clock;

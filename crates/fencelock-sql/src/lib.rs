@@ -1,6 +1,5 @@
 #![doc = include_str!("docs.md")]
 pub mod advisory;
-mod blocking;
 mod dialect;
 mod door;
 mod drivers;
@@ -17,9 +16,11 @@ mod tx;
 mod update;
 mod value;
 
-pub use blocking::block_on;
 pub use dialect::Dialect;
 pub use explain::NoIndex;
+/// Waits for one of our calls in a program without a runtime, with `rusqlite`, whose calls are done when they return. (The other drivers want
+/// their runtime: there it is `Runtime::block_on`.)
+pub use fencelock_core::blocking::block_on;
 pub use hold::Hold;
 pub use lock::{Lock, Locked};
 pub use refused::Refused;

@@ -121,9 +121,9 @@ impl Retry {
         self.number += u32::from(pause.is_some());
         async move {
             let Some(pause) = pause else { return false };
-            match tokio::runtime::Handle::try_current() {
-                Ok(_) => tokio::time::sleep(pause).await,
-                Err(_) => thread::sleep(pause),
+            match fencelock_core::blocking::runtime() {
+                Some(_) => tokio::time::sleep(pause).await,
+                None => thread::sleep(pause),
             }
             true
         }

@@ -1,6 +1,6 @@
-//! Every engine from executors that are not tokio, and one client from several runtimes of tokio that come and go.
+//! Every engine from executors that are not tokio and from threads that wait, and one client from several runtimes of tokio that come and go.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
-use fencelock::{Client, ErrorKind, LossReason, MultiLock, Page, TakenAway};
+use fencelock::{Client, ErrorKind, LossReason, MultiLock, Page, TakenAway, blocking::Wait};
 use std::{any::Any, future::Future, sync::Arc, thread, time::Duration};
 
 /// So long nothing takes that is not stuck.
@@ -34,7 +34,6 @@ fn engines() -> Vec<(String, Box<dyn Any>)> {
 
 /// What a user of any executor does: wait, be told of a loss, give back; every kind of lock that there is.
 async fn story(url: &str) {
-    assert!(tokio::runtime::Handle::try_current().is_err(), "no tokio here");
     let (client, other) = (fencelock::connect(url).await.unwrap(), fencelock::connect(url).await.unwrap());
     let (mutex, can) = (client.mutex("m"), client.info().capabilities.clone());
     let guard = mutex.lock().await.unwrap();
@@ -83,6 +82,7 @@ async fn story(url: &str) {
         assert!(client.semaphore("s", 3).try_acquire(2).await.unwrap().is_err());
         some.release().await.unwrap();
         client.semaphore("s", 3).resize(3, 4).await.unwrap();
+        client.semaphore("s", 4).resize(4, 3).await.unwrap();
     }
     let term = client.election("e").campaign("me").await.unwrap();
     assert_eq!(&*client.election("e").leader().await.unwrap().unwrap().candidate, "me");
@@ -129,6 +129,7 @@ async fn is_pending<F: Future + Unpin>(future: &mut F) -> bool {
 fn every_engine_on_smol() {
     for (url, _server) in engines() {
         smol::block_on(smol::spawn(async move {
+            assert!(tokio::runtime::Handle::try_current().is_err(), "no tokio here");
             let in_time = async {
                 smol::Timer::after(STUCK).await;
                 panic!("stuck");
@@ -144,6 +145,98 @@ fn every_engine_where_there_is_no_executor_at_all() {
     for (url, _server) in engines() {
         pollster::block_on(story(&url));
     }
+}
+
+/// A thread that waits: one without a runtime, the only one of a runtime, a worker, one that may block. None of them waits for itself.
+///
+/// Planted to see it go red: calls made on the runtime of whoever waits: the only thread of it is stuck.
+#[test]
+fn every_engine_from_threads_that_wait() {
+    let in_time = |what: &str, url: &str, work: Box<dyn FnOnce() + Send>| {
+        let (tx, rx) = std::sync::mpsc::channel();
+        let thread = thread::spawn(move || {
+            work();
+            let _ = tx.send(());
+        });
+        let end = rx.recv_timeout(STUCK);
+        assert!(end != Err(std::sync::mpsc::RecvTimeoutError::Timeout), "stuck: {what}, {url}");
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    };
+    let only = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let worker = || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    for (at, (url, _server)) in engines().into_iter().enumerate() {
+        let said = url.clone();
+        in_time("the only thread", &url, Box::new(move || only().block_on(async { story(&said).wait() })));
+        if at > 0 {
+            continue; // The calls go the same way from the others, whatever the engine.
+        }
+        let said = url.clone();
+        in_time("no runtime", &url, Box::new(move || story(&said).wait()));
+        let said = url.clone();
+        let from_a_worker =
+            move || worker().block_on(async { tokio::spawn(async move { story(&said).wait() }).await.unwrap() });
+        in_time("the only worker", &url, Box::new(from_a_worker));
+        let said = url.clone();
+        let blocking =
+            move || only().block_on(async { tokio::task::spawn_blocking(move || story(&url).wait()).await.unwrap() });
+        in_time("a blocking thread", &said, Box::new(blocking));
+    }
+}
+
+/// Threads take turns, count what nobody counts atomically, and drop their guards; tasks of a runtime take part.
+///
+/// Planted to see it go red: a guard that is dropped before the count.
+#[test]
+fn threads_and_tasks_exclude_each_other() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    for (url, _server) in engines() {
+        let count = Arc::new(Unguarded(0.into()));
+        let threads: Vec<_> = (0..4)
+            .map(|_| {
+                let (url, count) = (url.clone(), count.clone());
+                thread::spawn(move || {
+                    let client = fencelock::connect(&url).wait().unwrap();
+                    for _ in 0..25 {
+                        let guard = client.mutex("count").lock().wait().unwrap();
+                        count.add();
+                        drop(guard);
+                    }
+                    client.shutdown(STUCK).wait().unwrap();
+                })
+            })
+            .collect();
+        let (ours, in_tasks) = (url.clone(), count.clone());
+        runtime.block_on(async move {
+            let client = fencelock::connect(&ours).await.unwrap();
+            for _ in 0..25 {
+                let guard = client.mutex("count").lock().await.unwrap();
+                in_tasks.add();
+                guard.release().await.unwrap();
+            }
+            client.shutdown(STUCK).await.unwrap();
+        });
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(count.0.load(std::sync::atomic::Ordering::Relaxed), 125, "{url}");
+    }
+}
+/// Reads, lets others run, writes: exact only where one at a time does it.
+struct Unguarded(std::sync::atomic::AtomicU64);
+impl Unguarded {
+    fn add(&self) {
+        let seen = self.0.load(std::sync::atomic::Ordering::Relaxed);
+        thread::yield_now();
+        self.0.store(seen + 1, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// A client whose keeper is on the caller's runtime cannot serve a thread of it that waits: refused, and not stuck.
+#[tokio::test]
+async fn a_keeper_on_this_runtime_serves_nobody_who_waits_there() {
+    let engine = Arc::new(fencelock::memory::MemoryEngine::new());
+    let client = Client::builder(engine).keeper_here().build().unwrap();
+    let refused = client.mutex("x").lock().wait().map(drop).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InvalidConfig, "{refused}");
+    client.mutex("x").lock().await.unwrap().release().await.unwrap();
 }
 
 /// A client outlives the runtime on which it was connected, and those on which it was used: also what is held.

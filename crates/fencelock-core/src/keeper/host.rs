@@ -1,6 +1,7 @@
 //! Where the keeper lives: on two threads of its own, or on the caller's runtime (tests with paused time).
 use super::{Bell, Job, Keeper};
 use crate::{
+    blocking::waits_on_a_runtime,
     clock::Clock,
     engine::Engine,
     error::{Error, ErrorKind, Result},
@@ -67,6 +68,15 @@ impl Host {
                 |e| Error::new(ErrorKind::Unreachable, "connect", "the keeper's threads cannot start").because(e);
             self.spawn(&mut inbox).map_err(none)?;
             self.started.store(true, Release);
+        }
+        Ok(())
+    }
+    /// A keeper on the runtime whose thread waits for it would never come to it.
+    pub(crate) fn may_wait(&self) -> Result<()> {
+        if self.here && waits_on_a_runtime() {
+            let itself =
+                Error::new(ErrorKind::InvalidConfig, "connect", "keeper_here cannot serve a thread that waits");
+            return Err(itself.hint("await it, or leave keeper_here out"));
         }
         Ok(())
     }
