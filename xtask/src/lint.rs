@@ -3,7 +3,7 @@
 use crate::cargo::cargo;
 use crate::manifest::{Manifest, members, strings};
 use crate::steps::{Steps, run as run_command};
-use crate::{api, rules, sources};
+use crate::{api, engines, rules, sources};
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -17,6 +17,7 @@ pub(crate) fn run(root: &Path) -> ExitCode {
     steps.step("rules of the sources", || told(sources::check(root)));
     steps.step("rules of the manifests", || told(rules::manifests(root)));
     steps.step("rules of the dependency tree", || told(rules::tree(root)));
+    steps.step("table of engines", || engines::compare(root));
     clippy(root, &mut steps);
     // Twice: only the second sees broken links in private items, only the first sees public pages that link to them.
     let doc = ["doc", "--workspace", "--all-features", "--no-deps"];

@@ -6,6 +6,7 @@
 
 mod api;
 mod cargo;
+mod engines;
 mod lint;
 mod machine;
 mod manifest;
@@ -30,6 +31,7 @@ usage: cargo xtask test [--quick]    install what the tests need, build, run eve
        cargo xtask lint              format, clippy in every feature set, docs, licences, the rules of the workspace
        cargo xtask api               records what users of the libraries can call: docs/api, which lint compares
        cargo xtask prove [NAME]      the long bars in full, into docs/MEASURED.md; NAME: only targets whose name has it
+       cargo xtask table             what was measured of each engine into the guide: prove does it, too
        cargo xtask prove simulate [--from N] [--seeds M]
                                      M seeds (1000000) from N (0), added to those of the same code in docs/MEASURED.md
        cargo xtask simulate [--seed N] [--from N] [--seeds M] [--mutants] [--mutant NAME --seed N]
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         ["test", "--quick"] => test::run(&root, test::Extent::Quick),
         ["lint"] => lint::run(&root),
         ["api"] => api::write(&root),
+        ["table"] => one(|| engines::write(&root)),
         ["prove"] => prove::run(&root, ""),
         ["prove", "simulate", ref rest @ ..] => match simulate::seeds(rest) {
             Some((from, seeds)) => prove::seeds(&root, from, seeds),
@@ -70,6 +73,12 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn one(work: impl FnOnce() -> Result<(), String>) -> ExitCode {
+    let mut steps = steps::Steps::new();
+    steps.step("table of engines", work);
+    steps.finish()
 }
 
 /// The workspace. Asked at run time: a binary that was built before the tree was moved would look in the old place.

@@ -5,7 +5,7 @@ use crate::manifest::members;
 use crate::measured::{Figure, Origin, figures, kept, replace, section};
 use crate::steps::Steps;
 use crate::tee::{Ran, tee};
-use crate::{machine, packages, simulate};
+use crate::{engines, machine, packages, simulate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -127,7 +127,8 @@ fn write(root: &Path, title: &str, text: Option<String>) -> Result<(), String> {
     let new = replace(&old, &BTreeMap::from([(title.to_owned(), text)]));
     fs::create_dir_all(root.join("docs"))
         .and_then(|()| fs::write(&page, new))
-        .map_err(|error| format!("docs/MEASURED.md: {error}"))
+        .map_err(|error| format!("docs/MEASURED.md: {error}"))?;
+    engines::write(root)
 }
 
 /// Every test target and every benchmark. One cargo call each, so that each has its own section and bars are not
