@@ -9,8 +9,15 @@ fn every_page_is_in_the_contents_and_in_the_documentation() {
     let contents = fs::read_to_string(folder.join("SUMMARY.md")).unwrap();
     let compiled = include_str!("../src/guide.rs");
     let names = fs::read_dir(&folder).unwrap().map(|file| file.unwrap().file_name().into_string().unwrap());
-    let pages: BTreeSet<String> = names.filter(|name| name != "SUMMARY.md").collect();
+    let pages: BTreeSet<String> = names.filter(|name| name.ends_with(".md") && name != "SUMMARY.md").collect();
     assert!(pages.len() > 5, "{pages:?}");
+    // An engine's page is that of its crate: there it is compiled.
+    for engine in ["sqlite", "postgres", "mysql", "etcd", "zookeeper", "redis"] {
+        let page = format!("engines/{engine}.md");
+        assert!(contents.contains(&format!("]({page})")), "{page} is not in the contents");
+        let of_crate = folder.join(format!("../../crates/fencelock-{engine}/src/docs.md"));
+        assert_eq!(fs::read(folder.join(&page)).unwrap(), fs::read(of_crate).unwrap(), "{page}");
+    }
     for page in &pages {
         assert!(contents.contains(&format!("]({page})")), "{page} is not in the contents");
         assert!(compiled.contains(&format!("{page}\"")), "{page} is not compiled");
