@@ -37,7 +37,7 @@ const WRITE: &str = r#"sqlite3 shop.db "UPDATE orders SET state='$STATE', fence=
 #[test]
 fn the_first_lock_the_first_loss_the_first_fenced_write() {
     let place = Place::on_disk();
-    let program = if full() { cloned(&place) } else { binary() };
+    let program = if full() { cloned(&place) } else { binary().to_owned() };
     let fencelock = |words: &[&str]| {
         let mut command = Command::new(&program);
         command.args(words).env("FENCELOCK_URL", place.url()).current_dir(place.path(".")).stdin(Stdio::null());

@@ -79,13 +79,23 @@ impl Core {
             None => std::future::pending().await,
         }
     }
-    /// Sleeps, also for callers without a runtime.
-    pub(crate) async fn pause(&self, d: Duration) {
-        let slept = self.on_runtime(async move {
-            tokio::time::sleep(d).await;
-            Ok(())
+    /// Sleeps, also for callers without a runtime; false: the client is shut down, and there is nobody to wake them.
+    pub(crate) fn pause(&self, d: Duration) -> impl Future<Output = bool> + Send + use<> {
+        let woken = runtime().is_none().then(|| {
+            let (mut tx, rx) = oneshot::channel();
+            self.host.job(Job::Run(Box::pin(async move {
+                let slept = tokio::time::timeout(d, tx.closed()).await.is_err();
+                drop(slept.then(|| tx.send(())));
+            })));
+            rx
         });
-        let _ = slept.await;
+        async move {
+            match woken {
+                Some(woken) => return woken.await.is_ok(),
+                None => tokio::time::sleep(d).await,
+            }
+            true
+        }
     }
     /// Here when there is a tokio runtime, else on the keeper's: every public async call goes through this.
     pub(crate) async fn on_runtime<T: Send + 'static>(

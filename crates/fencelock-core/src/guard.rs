@@ -15,7 +15,6 @@ use crate::{
 };
 use std::{
     fmt,
-    future::Future,
     ops::Deref,
     sync::{Arc, atomic::Ordering},
     time::Duration,
@@ -164,14 +163,13 @@ impl Held {
             }
         }
     }
-    /// Resolves when less than `d` is left, that is when renewals fail: time to stop cleanly *before* the loss. Never after a
-    /// release. Needs tokio's
-    /// time.
+    /// Resolves when less than `d` is left, that is when renewals fail: time to stop cleanly *before* the loss. Never after a release.
     ///
     /// # Cancel safety
     /// Drop it and ask again as often as you like.
     pub fn expires_within(&self, d: Duration) -> impl Future<Output = ()> + Send + use<> {
-        let hold = self.hold.clone();
+        // Weak: a future that somebody keeps does not keep the client.
+        let (hold, core) = (self.hold.clone(), Arc::downgrade(&self.core));
         async move {
             loop {
                 let left = hold.remaining();
@@ -181,10 +179,12 @@ impl Held {
                 if left <= d {
                     return;
                 }
+                let nap = core.upgrade().map(|core| core.pause(left - d));
+                let woken = async { matches!(nap, Some(nap) if nap.await) || std::future::pending().await };
                 tokio::select! {
                     biased;
                     () = hold.until(|life| life.is_over().then_some(())) => {}
-                    () = tokio::time::sleep(left - d) => {}
+                    _ = woken => {}
                 }
             }
         }
@@ -214,8 +214,7 @@ impl Held {
     /// Releases, and says whether it was still held.
     ///
     /// # Errors
-    /// `NotHeld` or `Lost`: it was lost before. `Unreachable`, `Ambiguous`: nobody knows; the keeper goes on trying until the
-    /// lease ends.
+    /// `NotHeld` or `Lost`: it was lost before. `Unreachable`, `Ambiguous`: nobody knows; the keeper goes on trying until the lease ends.
     ///
     /// # Cancel safety
     /// If dropped the keeper goes on with it.

@@ -49,6 +49,8 @@ async fn story(url: &str) {
         pause().await;
     }
     assert_eq!(guard.run(async { 42 }).await.unwrap(), 42);
+    // Renewals come every third of the ttl: long after.
+    guard.expires_within(guard.remaining().saturating_sub(Duration::from_millis(20))).await;
     guard.release().await.unwrap();
     let (theirs, other) = waiter.join().unwrap().unwrap();
     let lost = theirs.lost();
