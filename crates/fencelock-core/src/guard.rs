@@ -180,11 +180,10 @@ impl Held {
                     return;
                 }
                 let nap = core.upgrade().map(|core| core.pause(left - d));
-                let woken = async { matches!(nap, Some(nap) if nap.await) || std::future::pending().await };
                 tokio::select! {
                     biased;
                     () = hold.until(|life| life.is_over().then_some(())) => {}
-                    _ = woken => {}
+                    Some(true) = async { Some(nap?.await) } => {}
                 }
             }
         }

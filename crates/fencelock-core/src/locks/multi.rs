@@ -223,7 +223,7 @@ async fn roll_back(members: Vec<Held>, any: &Member) {
     tokio::select! {
         biased;
         _ = give_back(members) => {}
-        () = any.0.core.pause(Duration::from_secs(1)) => {}
+        _ = any.0.core.pause(Duration::from_secs(1)) => {}
     }
 }
 /// In the other order than they were taken in. One that fails does not keep the others; the first error is told.
