@@ -85,7 +85,7 @@ impl Core {
             let (mut tx, rx) = oneshot::channel();
             self.host.job(Job::Run(Box::pin(async move {
                 let slept = tokio::time::timeout(d, tx.closed()).await.is_err();
-                drop(slept.then(|| tx.send(())));
+                let _ = slept.then(|| tx.send(()));
             })));
             rx
         });
