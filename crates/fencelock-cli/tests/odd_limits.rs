@@ -122,6 +122,7 @@ fn whoever_waits_without_a_descriptor_gets_it_or_says_so() {
         nothing_is_left(&place);
     }
     // Who has no job needs none.
+    place.clear();
     let mut holder = start(&mut place.run(&["--ttl", "60s"], HOLD));
     is_held(&place);
     let mut waiter = start(place.fencelock().args(["hold", "x"]).stdout(Stdio::piped()).stdin(Stdio::piped()));
