@@ -18,6 +18,7 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("/usr/sbin/mariadbd", &["mariadb-server"]),
     ("/usr/sbin/pgbouncer", &["pgbouncer"]),
     ("bash", &["bash"]),
+    ("bindfs", &["bindfs"]),
     ("cc", &["gcc", "libc6-dev"]),
     ("etcd", &["etcd-server"]),
     ("etcdctl", &["etcd-client"]),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use fencelock::ErrorKind;
+use rustix::io::Errno;
 
 use crate::render::plain;
 
@@ -106,7 +107,12 @@ impl From<io::Error> for Failure {
             io::ErrorKind::ArgumentListTooLong => {
                 Self::new(NOT_EXECUTABLE, "the command's arguments and environment are too long for the system")
             }
-            _ => Self::new(BUG, format!("the system refused: {e}")),
+            _ => {
+                let refused = Self::new(BUG, format!("the system refused: {e}"));
+                let none_left = [Errno::MFILE, Errno::NFILE].map(|errno| Some(errno.raw_os_error()));
+                let way_out = none_left.contains(&e.raw_os_error());
+                if way_out { refused.hint("raise the limit of open files (ulimit -n)") } else { refused }
+            }
         }
     }
 }

@@ -42,8 +42,9 @@ behind counts.
 Nobody is stopped when the lock is lost: that is told by the exit code 76, at once, and whoever uses it has to look. Nor is
 anybody when this process is killed, which frees the lock, when its ttl is over at the latest. `run` stops its job in both cases: take it wherever you can.
 
-Exit codes: 0 given back, 75 not got in time, or standard input had ended before, 76 lost, 74 nobody reads standard output,
-69 engine unreachable, 78 configuration, 64 usage, 128+n ended by a signal while it waited.";
+Exit codes: 0 given back, 75 not got in time, or standard input had ended before, 76 lost, 74 nobody reads standard output
+any more, or it cannot be written (a reader that is slow is waited for), 69 engine unreachable, 78 configuration, 64 usage,
+128+n ended by a signal while it waited.";
 
 pub(crate) const CELL_GET: &str = "\
 Example:

@@ -11,6 +11,7 @@ mod mode;
 mod render;
 mod supervise;
 
+use std::io::{self, IsTerminal};
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -29,10 +30,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(e) => {
-            let _ = e.print();
-            return ExitCode::from(if e.use_stderr() { exit::USAGE } else { exit::OK });
-        }
+        Err(e) => return ExitCode::from(tell(&e)),
     };
     let finish = dispatch(cli).unwrap_or_else(|failure| {
         render::complain(&failure.to_string());
@@ -43,6 +41,21 @@ fn main() -> ExitCode {
         Finish::Code(code) => ExitCode::from(code),
         Finish::Signal(signal) => supervise::signals::die_of(signal),
     }
+}
+
+/// What is wrong with the command line, or the help that was asked for; in colour on a terminal.
+fn tell(said: &clap::Error) -> u8 {
+    let (wrong, text) = (said.use_stderr(), said.render().to_string());
+    let is_terminal = if wrong { io::stderr().is_terminal() } else { io::stdout().is_terminal() };
+    if is_terminal {
+        let _ = said.print();
+    } else if wrong {
+        render::write(&text);
+    } else if let Err(failure) = render::print(&text) {
+        render::complain(&failure.to_string());
+        return failure.code;
+    }
+    if wrong { exit::USAGE } else { exit::OK }
 }
 
 fn dispatch(cli: Cli) -> Result<Finish, Failure> {

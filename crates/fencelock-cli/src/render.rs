@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::os::fd::BorrowedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
@@ -32,8 +33,26 @@ pub(crate) fn tell(line: &str) {
     }
 }
 
-fn write(line: &str) {
-    let _ = io::stderr().lock().write_all(line.as_bytes());
+/// To standard error, as it is.
+pub(crate) fn write(line: &str) {
+    let _ = write_all(&mut io::stderr().lock(), stderr(), line.as_bytes());
+}
+
+/// All of it, for as long as it takes. That a descriptor does not block is the wish of a program that shares it, such as one that
+/// has the same terminal or the other end of our socket: a reader who is slow is no error.
+fn write_all(out: &mut impl Write, fd: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    let has_room = || poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::OUT)], None);
+    loop {
+        let written = if bytes.is_empty() { out.flush().map(|()| 0) } else { out.write(bytes) };
+        match written {
+            Ok(0) if bytes.is_empty() => return Ok(()),
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = &bytes[n..],
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => drop(has_room()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
 }
 
 /// To the thread that writes the messages, where there is one.
@@ -59,12 +78,12 @@ pub(crate) fn detach() -> io::Result<()> {
         for message in rx {
             match message {
                 // Below a line that is shown there is nothing: it is written anew.
-                Message::Line(line) if is_there(&shown) => write(&format!("{CLEAR}{line}{shown}")),
+                Message::Line(line) if is_there(&shown) => write(&format!("{CLEAR}{line}{}", fitting(&shown))),
                 Message::Line(line) => write(&line),
                 Message::Shown(line) => {
                     // Another program is in front by now, and what stands there is its own.
                     if before() == Before::InFront {
-                        write(&format!("{CLEAR}{line}"));
+                        write(&format!("{CLEAR}{}", fitting(&line)));
                     }
                     shown = line;
                 }
@@ -104,11 +123,15 @@ pub(crate) fn before() -> Before {
     }
 }
 
-/// Shows a line in the place of the one that was shown before, as much as fits.
+/// Shows a line in the place of the one that was shown before.
 pub(crate) fn show(line: &str) {
-    let columns = tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col));
     IS_SHOWN.store(true, Relaxed);
-    send(Message::Shown(cut(line, columns)));
+    send(Message::Shown(line.to_owned()));
+}
+
+/// As much of it as fits now: the terminal may be narrower than it was.
+fn fitting(line: &str) -> String {
+    cut(line, tcgetwinsize(stderr()).map_or(0, |size| usize::from(size.ws_col)))
 }
 
 /// A line that is longer than the terminal is wide could not be taken back. 0: nobody knows how wide it is.
@@ -159,8 +182,7 @@ pub(crate) fn print(text: &str) -> Result<bool, Failure> {
 
 /// The same, of what is no text.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<bool, Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    match write_all(&mut io::stdout().lock(), stdout(), bytes) {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(false),
         Err(e) => Err(Failure::new(exit::OUTPUT, format!("cannot write to standard output: {e}"))),

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use common::{Place, finish};
 
 /// What else each one needs, so that the option alone is wrong.
-const ALL: [(&str, &[&str]); 12] = [
+const ALL: [(&str, &[&str]); 13] = [
     ("run", &["x", "--", "true"]),
     ("hold", &["x"]),
     ("status", &["x"]),
@@ -21,6 +21,7 @@ const ALL: [(&str, &[&str]); 12] = [
     ("bench", &["--seconds", "0.1", "--tasks", "1", "--waiters", "2", "--holders", "0"]),
     ("migrate", &[]),
     ("acl redis", &[]),
+    ("completions", &["bash"]),
     ("man", &[]),
 ];
 
@@ -64,14 +65,13 @@ fn a_value_that_is_none_is_told() {
         let options = options(&place, of);
         known += options.len();
         for option in &options {
-            // What is missing.
-            let mut args: Vec<OsString> = vec![option.into()];
-            if of != "run" && !rest.contains(&"--") {
-                args.splice(0..0, rest.iter().map(Into::into));
-                let (code, _, err) = say(&place, of, &args);
-                assert_eq!(code, 64, "{of} {option}: {err}");
-                assert!(err.contains(option.as_str()), "{of}: {err}");
-            }
+            // What is missing: at the end, or before the command.
+            let end = rest.iter().position(|word| *word == "--").unwrap_or(rest.len());
+            let mut args: Vec<OsString> = rest.iter().map(Into::into).collect();
+            args.insert(end, option.into());
+            let (code, _, err) = say(&place, of, &args);
+            assert_eq!(code, 64, "{of} {option}: {err}");
+            assert!(err.contains(option.as_str()), "{of}: {err}");
             for value in values {
                 let mut with: OsString = option.into();
                 with.push("=");
@@ -108,7 +108,7 @@ fn a_value_that_is_none_is_told() {
 #[test]
 fn two_that_exclude_each_other_are_told() {
     let place = Place::new();
-    let pairs: [(&str, &[&str]); 15] = [
+    let pairs: [(&str, &[&str]); 21] = [
         ("run x -s --write", &["--", "true"]),
         ("run x -s --permits 1/2", &["--", "true"]),
         ("run x --write --permits 1/2", &["--", "true"]),
@@ -116,12 +116,18 @@ fn two_that_exclude_each_other_are_told() {
         ("run x -E 3 --skip-ok", &["--", "true"]),
         ("run x --url sqlite:a --url-file b", &["--", "true"]),
         ("hold x -s --write", &[]),
+        ("hold x -s --permits 1/2", &[]),
+        ("hold x --write --permits 1/2", &[]),
         ("hold x -n -w 1s", &[]),
+        ("hold x -E 3 --skip-ok", &[]),
+        ("status x --url-file a --url sqlite:b", &[]),
         ("status x --json -q", &[]),
         ("cell set c 1 --remove", &[]),
         ("cell set c 1 --stdin", &[]),
         ("cell set c --stdin --remove", &[]),
         ("bench sqlite:a --url sqlite:b", &[]),
+        ("bench sqlite:a --url-file b", &[]),
+        ("bench --url sqlite:a --url-file b", &[]),
         ("acl redis --prefix a --namespace b", &[]),
         ("man run --dir /tmp", &[]),
     ];
@@ -130,6 +136,95 @@ fn two_that_exclude_each_other_are_told() {
         let (code, out, err) = say(&place, line, &args);
         assert_eq!((code, out.as_str()), (64, ""), "{line}: {err}");
         assert!(err.contains("cannot be used with"), "{line}: {err}");
+    }
+    assert!(is_free(&place));
+}
+
+/// What stands without an option, and what is put in the place of `?`.
+const ARGUMENTS: [&str; 14] = [
+    "run ? -- true",
+    "hold ?",
+    "status ?",
+    "list ?",
+    "release ? --force --token 7",
+    "cell get ?",
+    "cell set ? 1",
+    "cell set c ? --if-version 1",
+    "semaphore resize ? 1 2",
+    "semaphore resize s ? 2",
+    "semaphore resize s 1 ?",
+    "bench ? --seconds 0.1 --tasks 1 --waiters 2 --holders 0",
+    "completions ?",
+    "man ?",
+];
+
+// Planted: the length of names checked by the one that locks alone; a value that is no text cut where it ends to be.
+#[test]
+fn an_argument_that_is_none_is_told() {
+    let place = Place::new();
+    let huge = "9".repeat(100_000);
+    let values: [&OsStr; 5] = ["".as_ref(), "-5".as_ref(), "0".as_ref(), huge.as_ref(), OsStr::from_bytes(b"\xff\xfe")];
+    for line in ARGUMENTS {
+        for value in values {
+            let words = line.split(' ').map(|word| if word == "?" { value.to_owned() } else { word.into() });
+            let args: Vec<OsString> = words.collect();
+            let (of, rest) = args.split_first().expect("a subcommand");
+            let of = of.to_str().expect("its name");
+            let shown = value.to_string_lossy().get(..4).map_or_else(|| value.to_owned(), OsString::from);
+            let (code, out, err) = say(&place, of, rest);
+            // A prefix that no name begins with is none that is wrong; `0` is a name as any other, and a value is what it is.
+            let fine = match value.to_str() {
+                Some("0") => !line.contains("resize s") && !["bench", "completions", "man"].contains(&of),
+                Some("" | "-5") if line.contains("set c ?") => true,
+                Some("") => matches!(of, "list" | "man"),
+                Some(text) if text.len() > 1_000 => of == "list" || line.contains("set c ?"),
+                None => line.contains("set c ?"),
+                _ => false,
+            };
+            // One that holds ends well with its input; nobody has this cell or that hold.
+            let may = if fine { matches!(code, 0 | 1 | 75 | 76 | 78) } else { matches!(code, 64 | 78) };
+            assert!(may, "{line} {shown:?}: {code} {err}");
+            assert!(fine || !err.trim().is_empty() && out.is_empty(), "{line} {shown:?}: {code} {out} {err}");
+            assert!(err.len() < 2 * huge.len() + 2_000, "{line}: {} bytes", err.len());
+        }
+        // And where it is missing.
+        let args: Vec<OsString> = line.split(' ').filter(|word| *word != "?").map(OsString::from).collect();
+        let (of, rest) = args.split_first().expect("a subcommand");
+        let (code, _, err) = say(&place, of.to_str().expect("its name"), rest);
+        let optional = line.contains("list") || line.contains("man") || line.contains("bench");
+        assert!(if optional { code == 0 } else { code == 64 }, "{line}: {code} {err}");
+    }
+    assert_eq!(finish(place.fencelock().args(["cell", "set", "c", "--remove"])).0, 0);
+    assert!(is_free(&place));
+}
+
+// Planted: a file of URLs read to its end, which a device does not have.
+#[test]
+fn a_place_of_the_url_that_has_none_is_told() {
+    let place = Place::new();
+    let huge = format!("sqlite:{}", "9".repeat(100_000));
+    for (name, text) in [
+        ("empty", &b"\n"[..]),
+        ("binary", b"sqlite:\xff\xfe"),
+        ("huge", huge.as_bytes()),
+        ("word", b"-5"),
+        ("nul", b"sqlite:a\0b"),
+    ] {
+        std::fs::write(place.path(name), text).expect("a file");
+    }
+    for file in ["", "-5", "missing", ".", "empty", "binary", "huge", "word", "nul", "/dev/null", "/dev/zero"] {
+        let (code, out, err) = say(&place, "status", &["x".into(), format!("--url-file={file}").into()]);
+        assert!(matches!(code, 64 | 78) && out.is_empty() && !err.is_empty(), "{file:?}: {code} {out}");
+        assert!(err.len() < 1_000, "{file:?}: {} bytes", err.len());
+    }
+    let binary = OsStr::from_bytes(b"sqlite:\xff\xfe");
+    for url in [OsStr::new("-5"), binary, huge.as_ref(), "\n".as_ref(), "sqlite:".repeat(3).as_ref(), ":".as_ref()] {
+        let (code, out, err) = finish(place.fencelock().args(["status", "x"]).env("FENCELOCK_URL", url));
+        let shown = url.to_string_lossy().get(..20).map(ToOwned::to_owned);
+        if code != 0 {
+            assert!(matches!(code, 69 | 78) && out.is_empty() && !err.is_empty(), "{shown:?}: {code} {out} {err}");
+            assert!(err.contains("FENCELOCK_URL") || err.contains("connect"), "{shown:?}: {err}");
+        }
     }
     assert!(is_free(&place));
 }

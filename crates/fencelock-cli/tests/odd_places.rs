@@ -9,12 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use common::spaces::{CONTAINER, elsewhere, is_root};
 use common::{Place, Running, cannot_run, code_of, end_of, finish, kill, start, until};
 use rustix::process::Signal;
-
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
 
 fn set_mode(place: &Place, name: &str, mode: u32) {
     fs::set_permissions(place.path(name), fs::Permissions::from_mode(mode)).expect("permissions");
@@ -33,16 +30,6 @@ fn run_as(place: &Place, user: u32, group: u32, options: &[&str], script: &str) 
     command.args(["run", "x"]).args(options).args(["--", "bash", "-c", script]);
     command.env("FENCELOCK_URL", place.url()).env("D", place.path("")).current_dir(place.path(""));
     command.stdin(Stdio::null()).uid(user).gid(group);
-    command
-}
-
-/// A shell in namespaces of its own: mounts, and processes as a container has them.
-fn elsewhere(place: &Place, kinds: &str, script: &str) -> Command {
-    let mut command = Command::new("unshare");
-    let user = if is_root() { "" } else { "-Ur" };
-    command.args([kinds, user].iter().filter(|word| !word.is_empty())).args(["bash", "-c", script]);
-    command.env("F", common::binary()).env("D", place.path("")).env("FENCELOCK_URL", place.url());
-    command.current_dir(place.path("")).stdin(Stdio::null());
     command
 }
 
@@ -65,6 +52,9 @@ fn what_may_only_be_read_is_refused_and_left_as_it_is() {
     }
     let read_only = "mount --bind . . && mount -o remount,bind,ro . && cd $PWD && $F run x -- touch $D/ran";
     if finish(&mut elsewhere(&place, "-m", "mount --bind . . && mount -o remount,bind,ro .")).0 == 0 {
+        let holds = read_only.replace("run x -- touch $D/ran", "hold x");
+        let (code, out, err) = finish(&mut elsewhere(&place, "-m", &holds));
+        assert_eq!((code, out.as_str(), err.lines().count()), (78, "", 1), "{err}");
         let (code, out, err) = finish(&mut elsewhere(&place, "-m", read_only));
         assert_eq!((code, out.as_str(), err.lines().count()), (78, "", 1), "{err}");
         assert!(err.contains("locks.db"), "{err}");
@@ -115,7 +105,7 @@ fn two_users_of_a_group_share_a_database() {
 /// Holds `x` in a container of its own until it is killed; a pid there says nothing here.
 fn container(place: &Place) -> Running {
     let script = "exec $F run x -- bash -c 'echo $$ > $D/job; touch $D/held; exec sleep 600'";
-    let holder = start(elsewhere(place, "-mpf", script).arg("--kill-child").stderr(Stdio::null()));
+    let holder = start(elsewhere(place, CONTAINER, script).stderr(Stdio::null()));
     until("it is held", || place.path("held").exists().then_some(()));
     holder
 }
@@ -124,14 +114,14 @@ fn container(place: &Place) -> Running {
 #[test]
 fn containers_share_a_folder() {
     let place = Place::on_disk();
-    if finish(&mut elsewhere(&place, "-mpf", "true")).0 != 0 {
+    if finish(&mut elsewhere(&place, CONTAINER, "true")).0 != 0 {
         return cannot_run("no processes of its own to be had");
     }
     let mut holder = container(&place);
-    let (code, _, err) = finish(&mut elsewhere(&place, "-mpf", "$F run -n x -- touch $D/ran"));
+    let (code, _, err) = finish(&mut elsewhere(&place, CONTAINER, "$F run -n x -- touch $D/ran"));
     assert_eq!(code, 75, "{err}");
     assert_eq!(finish(&mut place.run(&["-n"], "touch $D/ran")).0, 75);
-    let mut waiter = start(&mut elsewhere(&place, "-mpf", "exec $F run x -- true"));
+    let mut waiter = start(&mut elsewhere(&place, CONTAINER, "exec $F run x -- true"));
     place.waiting(1);
     // The container is killed: its first process takes all others along.
     let init = children(holder.id()).into_iter().next().expect("its first process");

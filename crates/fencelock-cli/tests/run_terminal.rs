@@ -3,7 +3,7 @@
 mod common;
 
 use common::pty::Shell;
-use common::{BEATS, NEXT, Place, end_of, granted, lives, start, until};
+use common::{BEATS, NEXT, Place, end_of, finish, granted, lives, start, until};
 use fencelock_testkit::processes::{bar, tenth};
 
 // Planted: the job in a group of its own, so that it stops at its first read.
@@ -229,4 +229,60 @@ fn one_ctrl_c_ends_a_loop_that_waits() {
     shell.line("echo code:$? | tr c C");
     shell.expect("Code:130");
     assert!(!shell.screen().contains("next:42"), "{}", shell.screen());
+}
+
+// Planted: HUP taken for a signal that ends nothing.
+#[test]
+fn a_terminal_that_goes_away_ends_the_job_and_the_hold() {
+    let place = Place::new();
+    let is_free = || finish(place.fencelock().args(["status", "-q", "x"])).0 == 1;
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x --ttl 60s -- bash -c 'echo $$ > $D/job; exec sleep 600'");
+    let job = place.pid("job").as_raw_pid();
+    drop(shell);
+    until("the end of the job", || (!lives(job)).then_some(()));
+    until("a free lock", || is_free().then_some(()));
+    let mut shell = Shell::start(&place);
+    shell.line("$F hold x --ttl 60s");
+    shell.expect("\"token\":");
+    drop(shell);
+    until("a free lock", || is_free().then_some(()));
+    // A job that does not mind: it has its lock for as long as it runs.
+    place.clear();
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x --ttl 60s -- bash -c 'trap \"\" HUP; exec 9<> <(:); echo $$ > $D/job; while [ ! -e $D/go ]; do read -t 0.02 -u 9; done; echo done > $D/done'");
+    let job = place.pid("job").as_raw_pid();
+    drop(shell);
+    assert!(lives(job) && !is_free());
+    std::fs::write(place.path("go"), "").expect("a file");
+    assert_eq!(place.line("done"), "done");
+    until("a free lock", || is_free().then_some(()));
+}
+
+// Planted: a line that was cut when it was made, and is drawn again below a message.
+#[test]
+fn the_line_fits_into_a_terminal_that_has_become_narrow() {
+    let place = Place::new();
+    let _holder = start(&mut place.run(&["--note", &"wide".repeat(20)], "echo $$ > $D/job; exec sleep 600"));
+    place.pid("job");
+    let mut shell = Shell::start(&place);
+    shell.resize(150);
+    shell.line("$F run x -- true");
+    shell.expect("\r\x1b[Kwaiting for x: held ");
+    shell.expect("widewide\" (token ");
+    for columns in [30, 1, 150] {
+        shell.resize(columns);
+        let before = shell.screen().len();
+        // The one that was being drawn, and two more.
+        while shell.screen()[before..].matches("\r\x1b[K").count() < 3 {
+            shell.expect("\r\x1b[K");
+        }
+        let screen = shell.screen();
+        let drawn: Vec<_> = screen[before..].split("\r\x1b[K").skip(2).collect();
+        assert!(drawn.iter().all(|line| line.chars().count() < usize::from(columns)), "{columns}: {drawn:?}");
+        assert!(columns < 150 || drawn[0].contains("widewide"), "{drawn:?}");
+    }
+    shell.keys("\x03");
+    shell.line("echo code:$? | tr c C");
+    shell.expect("Code:130");
 }

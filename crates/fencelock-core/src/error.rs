@@ -1,5 +1,6 @@
 //! One flat kind for code, a message, a place and a way out for people.
 use crate::types::{Busy, Kind, Name};
+use rustix::io::Errno;
 use std::{error::Error as StdError, fmt};
 
 /// Result of the library's calls.
@@ -67,6 +68,12 @@ struct Inner {
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
+const MORE_DESCRIPTORS: &str = "raise the limit of open files (ulimit -n)";
+fn no_descriptors(error: &std::io::Error) -> bool {
+    let code = error.raw_os_error();
+    [Errno::MFILE, Errno::NFILE].iter().any(|errno| code == Some(errno.raw_os_error()))
+}
+
 impl Error {
     /// An error of `operation`; `message` says what happened, in one clause and without a secret.
     pub fn new(kind: ErrorKind, operation: &'static str, message: impl Into<String>) -> Self {
@@ -92,11 +99,22 @@ impl Error {
         self.0.hint = Some(hint.into());
         self
     }
-    /// Adds the cause.
+    /// Adds the cause. One that has the same way out whatever was tried brings it along: a process without descriptors.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.0.source = Some(source.into());
+        let source = source.into();
+        if self.0.hint.is_none() && source.downcast_ref().is_some_and(no_descriptors) {
+            self.0.hint = Some(MORE_DESCRIPTORS.into());
+        }
+        self.0.source = Some(source);
         self
+    }
+    /// What broke off at last, and the answer to the try before.
+    pub(crate) fn after(self, last: Option<Self>) -> Self {
+        match last {
+            Some(last) => self.because(last),
+            None => self,
+        }
     }
     /// What went wrong.
     pub fn kind(&self) -> ErrorKind {

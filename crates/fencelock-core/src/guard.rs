@@ -359,33 +359,32 @@ impl Held {
         Ok(())
     }
     async fn give_up(&mut self) -> Result<()> {
-        let keeper = self.core.keeper();
-        keeper.rest(&self.hold);
+        self.core.keeper().rest(&self.hold);
         if let Life::Lost(_) = self.hold.life() {
             return Err(self.lost_error("release"));
         }
-        let (mut repeated, mut pauses) = (false, Pauses::short());
+        let (mut refused, mut pauses) = (None, Pauses::short());
         loop {
             let grant = self.hold.grant_now();
             let answer = tokio::select! {
                 biased;
                 answer = self.core.engine().release(&grant) => answer,
-                () = self.hold.until(|life| life.is_over().then_some(())) => return Err(self.lost_error("release")),
+                () = self.hold.until(|life| life.is_over().then_some(())) => break,
             };
             match answer {
                 Err(e) if e.is_temporary() && self.hold.is_valid() => {
-                    repeated = true;
+                    refused = Some(e);
                     tokio::time::sleep(pauses.next()).await;
                 }
                 Err(e) => return Err(e),
                 // In answer to a repeat, and while the hold is good: the first one did it, and its reply was lost (SAFETY G4).
-                Ok(Released::NotHeld { holder }) if !(repeated && self.hold.is_valid()) => {
+                Ok(Released::NotHeld { holder }) if refused.is_none() || !self.hold.is_valid() => {
                     self.over(Life::Lost(LossReason::TakenOver));
-                    let gone = Error::new(ErrorKind::NotHeld, "release", "the lock was lost before");
-                    let gone = gone.with("name", self.name());
+                    let e =
+                        Error::new(ErrorKind::NotHeld, "release", "the lock was lost before").with("name", self.name());
                     return Err(match holder {
-                        Some(now) => gone.with("held now by", format!("{} pid {} {:?}", now.host, now.pid, now.note)),
-                        None => gone,
+                        Some(now) => e.with("held now by", format!("{} pid {} {:?}", now.host, now.pid, now.note)),
+                        None => e,
                     });
                 }
                 Ok(_) => {
@@ -394,6 +393,7 @@ impl Held {
                 }
             }
         }
+        Err(self.lost_error("release").after(refused))
     }
     fn over(&mut self, end: Life) {
         self.core.keeper().losses.forget(self.id());

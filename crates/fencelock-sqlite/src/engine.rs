@@ -2,8 +2,9 @@
 use crate::{
     config::{Config, MAX_TTL, MIN_TTL},
     error::Fault,
+    filesystem,
     keeper::{Keeper, Order, Turned},
-    session::{Refusal, Shared, nanos, public},
+    session::{Shared, nanos, public},
     wire::{
         acquire::{Entered, Won, enter, refuse},
         cell,
@@ -107,7 +108,7 @@ impl SqliteEngine {
         let state = opened.wait_for(Option::is_some).await.map(|state| state.clone());
         match state {
             Ok(Some(Ok(session))) => Ok(session),
-            Ok(Some(Err(Refusal { kind, why }))) => Err(Error::new(kind, operation, why)),
+            Ok(Some(Err(refusal))) => Err(refusal.tell(operation)),
             _ => Err(self.fault(operation, Fault::Closed)),
         }
     }
@@ -168,9 +169,19 @@ impl Engine for SqliteEngine {
         &self.info
     }
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
-        // Whose patience ends before there is one has not heard that the lock is taken: core waits a little longer for an answer,
-        // and says that there was none.
-        let session = self.session("lock").await?;
+        // Whose patience ends before there is one has not heard that the lock is taken: he is told why there is none; where that
+        // is not known, core waits a little longer for an answer, and says that there was none.
+        let session = tokio::select! {
+            biased;
+            session = self.session("lock") => session?,
+            trouble = async {
+                request.stopped().await;
+                self.shared.trouble("lock")
+            } => match trouble {
+                Some(error) => return Err(error),
+                None => self.session("lock").await?,
+            },
+        };
         if !request.wait() {
             let wish = request.clone();
             if let Ok(Some(busy)) = self.worker.read(move |scope| refuse(scope, &wish)).await {
@@ -274,10 +285,13 @@ impl Engine for SqliteEngine {
         Some(self)
     }
     fn lifeline(&self) -> Result<OwnedFd> {
-        let none = || Error::new(ErrorKind::Unreachable, "lifeline", "no session is open");
+        let none = |why| Error::new(ErrorKind::Unreachable, "lifeline", why);
         match self.shared.lifeline() {
-            Some(fd) => fd.map_err(|e| none().because(e)),
-            None => Err(none()),
+            // EINVAL: the limit is below the lowest number that it could get.
+            Some(fd) => fd.map_err(|e| {
+                none("no descriptor to be had for the job").because(e).hint("raise the limit of open files (ulimit -n)")
+            }),
+            None => Err(none("no session is open")),
         }
     }
     async fn close(&self) -> Result<()> {
@@ -333,7 +347,7 @@ fn place(config: &Config) -> Result<PathBuf> {
             .because(e)
             .hint("give a path that this user can write, with --url sqlite:PATH or FENCELOCK_URL")
     };
-    check_filesystem(config, folder, &path)?;
+    filesystem::check(config, folder, &path)?;
     make_folder(folder).map_err(by_errno)?;
     let folder = fs::canonicalize(folder).map_err(by_errno)?;
     let path = folder.join(file);
@@ -342,7 +356,9 @@ fn place(config: &Config) -> Result<PathBuf> {
             refuse(ErrorKind::InvalidConfig, "this is a folder").hint("name a file in it, for example locks.db")
         );
     }
-    let target = fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+    // A link may lead to a file that is to be made; one of several is looked at again when it is there.
+    let led = || fs::canonicalize(&path).or_else(|_| fs::read_link(&path).map(|to| folder.join(to)));
+    let target = led().unwrap_or_else(|_| path.clone());
     check_file(config, &target)?;
     Ok(path)
 }
@@ -360,7 +376,7 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
 /// Before it is opened, and after: a link may have led to a place that was not there yet. A file of two names has two logs and
 /// two folders beside it, and so has one that is mounted by itself: its log is not in the folder that it came from.
 fn check_file(config: &Config, path: &Path) -> Result<()> {
-    check_filesystem(config, path.parent().unwrap_or(path), path)?;
+    filesystem::check(config, path.parent().unwrap_or(path), path)?;
     if fs::metadata(path).is_ok_and(|meta| meta.nlink() > 1) {
         let twice = Error::new(ErrorKind::InvalidConfig, "connect", "the database has a second name (a hard link)");
         return Err(twice.with("database", path.display()).hint("remove one of the names"));
@@ -374,27 +390,4 @@ fn check_file(config: &Config, path: &Path) -> Result<()> {
             .hint("mount the folder that it is in: its log lies beside it"));
     }
     Ok(())
-}
-/// Locks and shared memory of files work on these. On NFS, SMB, 9p and FUSE they do not, or not between hosts.
-fn check_filesystem(config: &Config, folder: &Path, path: &Path) -> Result<()> {
-    const GOOD: [(u64, &str); 8] = [
-        (0xef53, "ext"),
-        (0x5846_5342, "xfs"),
-        (0x9123_683e, "btrfs"),
-        (0x2fc1_2fc1, "zfs"),
-        (0xf2f5_2010, "f2fs"),
-        (0xca45_1a4e, "bcachefs"),
-        (0x0102_1994, "tmpfs"),
-        (0x794c_7630, "overlayfs"),
-    ];
-    let there = folder.ancestors().find(|folder| folder.exists());
-    let Some(Ok(stat)) = there.map(rustix::fs::statfs) else { return Ok(()) };
-    let magic = u64::from_ne_bytes(stat.f_type.to_ne_bytes()) & 0xffff_ffff;
-    if config.trust_filesystem || GOOD.iter().any(|(good, _)| *good == magic) {
-        return Ok(());
-    }
-    let message = format!("file locks cannot be relied on there (file system {magic:#x})");
-    Err(Error::new(ErrorKind::Unsupported, "connect", message)
-        .with("database", path.display())
-        .hint("give a path on a local disk, use an engine over the network, or add ?filesystem=trust"))
 }

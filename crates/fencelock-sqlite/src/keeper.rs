@@ -256,6 +256,7 @@ impl Thread {
             }
             Err(error) => {
                 let now = self.shared.time.now();
+                self.shared.is_in_trouble(&error);
                 // What is wrong from the start is told at once; what may pass is waited for, for those who are in the queue.
                 let hopeless = self.shared.is_replaced() || (!again && error.kind() != ErrorKind::Unreachable);
                 if hopeless || now - self.failing_since >= CONNECT_TIMEOUT {

@@ -3,6 +3,7 @@
 mod config;
 mod engine;
 mod error;
+mod filesystem;
 mod keeper;
 mod observers;
 #[cfg(feature = "bench")]

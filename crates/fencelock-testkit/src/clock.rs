@@ -53,7 +53,8 @@ impl WallClock {
         vec![clock(true), clock(false)]
     }
     /// What a process is started with.
-    pub(crate) fn environment(&self) -> [(&'static str, PathBuf); 2] {
+    #[must_use]
+    pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
         [("LD_PRELOAD", self.folder.join("clock.so")), ("FENCELOCK_CLOCK", self.folder.join("offset"))]
     }
     fn set(&self, micros: i64) {

@@ -37,8 +37,12 @@ pub(crate) fn main(common: &Common, args: &Hold) -> Result<Finish, Failure> {
             Ok(client) => client?,
             Err(caught) => return Ok(ended_by(caught)),
         };
-        let finish = hold(common, args, &client, &mut signals).await;
-        if let Err(e) = client.shutdown(FAREWELL).await {
+        let mut held = false;
+        let finish = hold(common, args, &client, &mut signals, &mut held).await;
+        // Of one that was never held there is nothing to be given back but a place.
+        if let Err(e) = client.shutdown(FAREWELL).await
+            && (held || common.verbose)
+        {
             complain(&format!("{} could not be given back: {}", plain(&args.wanted.name), plain(&e.to_string())));
         }
         signals.close();
@@ -66,6 +70,7 @@ async fn hold(
     args: &Hold,
     client: &Client,
     signals: &mut UnboundedReceiver<Caught>,
+    held: &mut bool,
 ) -> Result<Finish, Failure> {
     let (wanted, outer) = (&args.wanted, Outer::from_environment());
     let ttl = common.ttl.unwrap_or_else(|| client.ttl());
@@ -89,6 +94,7 @@ async fn hold(
         }
         Ok(Ok(Ok(own))) => own,
     };
+    *held = true;
     let (kept_until, lost) = (wanted.kept_until(), own.lost());
     tokio::pin!(lost);
     let (info, token) = (client.info(), own.token().map(fencelock::Token::get));

@@ -15,6 +15,9 @@ pub(crate) mod semaphore;
 pub(crate) mod status;
 
 use std::env;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
 
 use fencelock::Client;
 
@@ -46,13 +49,14 @@ pub(crate) fn url_or(common: &Common, default: &str) -> Result<String, Failure> 
             url.clone()
         }
         (None, Some(file)) => {
-            let text = std::fs::read_to_string(file)
+            let wrong = |why: &str| Failure::config(format!("the URL file {} {why}", file.display()));
+            let text = whole(file)
                 .map_err(|e| Failure::config(format!("cannot read the URL file {}: {e}", file.display())))?;
-            let text = text.trim();
-            if text.is_empty() {
-                return Err(Failure::config(format!("the URL file {} is empty", file.display())));
+            match text.trim() {
+                "" => return Err(wrong("is empty")),
+                text if text.len() > MUCH => return Err(wrong("holds more than a URL")),
+                text => text.to_owned(),
             }
-            text.to_owned()
         }
         (None, None) => from_environment()?.unwrap_or_else(|| default.to_owned()),
     };
@@ -60,6 +64,17 @@ pub(crate) fn url_or(common: &Common, default: &str) -> Result<String, Failure> 
         Some(namespace) => with(&url, "namespace", namespace),
         None => url,
     })
+}
+
+/// No URL is as long as this.
+const MUCH: usize = 64 << 10;
+
+/// A little more than that at most: a device has no end.
+fn whole(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    let most = u64::try_from(MUCH).unwrap_or(u64::MAX).saturating_add(1);
+    File::open(file)?.take(most).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 fn from_environment() -> Result<Option<String>, Failure> {

@@ -1,5 +1,6 @@
 //! `fencelock run`: get the lock, run the job under it, give it back.
 
+use std::error::Error as _;
 use std::ffi::OsString;
 use std::future::ready;
 use std::os::fd::OwnedFd;
@@ -26,6 +27,10 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 pub(crate) fn main(common: &Common, args: Run) -> Result<Finish, Failure> {
     render::detach()?;
+    if !supervise::sees_processes() {
+        return Err(Failure::config("/proc is not that of this process: what a job leaves behind could not be seen")
+            .hint("mount it anew with the namespace of processes: unshare --mount-proc, or mount -t proc proc /proc"));
+    }
     let url = super::url(common)?;
     let mut signals = signals::catch()?;
     super::runtime()?.block_on(async {
@@ -241,7 +246,8 @@ impl Running<'_> {
         match (e.kind(), reason) {
             // Nobody answered until its lease was over. The job had ended before: it lost nothing.
             (ErrorKind::Lost, Some(LossReason::Expired | LossReason::Unreachable)) => {
-                self.unconfirmed("no answer came until its lease was over");
+                let last = e.source().map(|last| format!(", at last {last}")).unwrap_or_default();
+                self.unconfirmed(&format!("no answer came until its lease was over{}", plain(&last)));
                 None
             }
             (ErrorKind::Lost | ErrorKind::NotHeld, _) => Some(plain(&e.to_string())),

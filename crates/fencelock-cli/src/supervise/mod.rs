@@ -32,7 +32,7 @@ use orders::Orders;
 use schedule::Schedule;
 use signals::Caught;
 use tree::Tree;
-pub(crate) use tree::is_below;
+pub(crate) use tree::{is_below, sees_processes};
 pub(crate) use wire::{End, Reason};
 use wire::{Frame, Link, Received};
 

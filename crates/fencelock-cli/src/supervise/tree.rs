@@ -13,6 +13,12 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
+/// Whether `/proc` tells of this process, and not of one of the same number in another namespace (`unshare --pid` alone), whose children
+/// would be taken for ours. *Invariant (SAFETY R1):* nobody runs a job who cannot tell what is left of it.
+pub(crate) fn sees_processes() -> bool {
+    fs::read_link("/proc/self").is_ok_and(|me| me.to_str() == Some(&getpid().as_raw_pid().to_string()))
+}
+
 /// A process that a signal could not reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Refused {

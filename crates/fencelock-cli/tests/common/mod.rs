@@ -4,6 +4,7 @@
 
 pub(crate) mod bars;
 pub(crate) mod pty;
+pub(crate) mod spaces;
 
 use std::fs;
 use std::ops::{Deref, DerefMut};

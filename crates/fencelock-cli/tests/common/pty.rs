@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Winsize, tcsetwinsize};
 
 use super::{Place, binary, until};
 
@@ -72,6 +73,12 @@ impl Shell {
             Ok(end) => self.read = end,
             Err(_) => panic!("no {text:?} on the screen:\n{}", self.screen()),
         }
+    }
+
+    /// So many columns from now on.
+    pub(crate) fn resize(&self, columns: u16) {
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(self.terminal.as_ref().expect("no hang-up"), size).expect("a size");
     }
 
     /// All that was printed.

@@ -112,18 +112,21 @@ impl Cell {
         let write = async move {
             let ends = core.keeper().clock.now() + PATIENCE;
             let cells = cells(&*engine)?;
-            let mut pauses = Pauses::short();
+            let (mut refused, mut pauses) = (None, Pauses::short());
             loop {
                 let sent = cells.compare_exchange(&name, expected, value.clone(), nonce);
                 let rest = core.keeper().clock.now().until(ends);
                 match tokio::time::timeout(rest.min(Duration::from_secs(1)), sent).await {
                     Ok(Ok(answer)) => return Ok(answer),
                     Ok(Err(e)) if !e.is_temporary() => return Err(e),
-                    Ok(Err(_)) | Err(_) if core.keeper().clock.now() < ends => {
+                    answer if core.keeper().clock.now() < ends => {
+                        refused = answer.ok().and_then(Result::err);
                         tokio::time::sleep(pauses.next()).await;
                     }
-                    Ok(Err(_)) | Err(_) => {
-                        let mute = Error::new(ErrorKind::Ambiguous, "cell", "the engine does not answer");
+                    answer => {
+                        let refused = answer.ok().and_then(Result::err).or(refused);
+                        let mute =
+                            Error::new(ErrorKind::Ambiguous, "cell", "the engine does not answer").after(refused);
                         return Err(mute.with("name", name).hint("it may have been written: load it before you go on"));
                     }
                 }

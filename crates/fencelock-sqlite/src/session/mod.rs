@@ -37,11 +37,21 @@ pub(crate) struct Shared {
 /// Why there is no session.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
-    pub(crate) kind: ErrorKind,
-    pub(crate) why: String,
+    kind: ErrorKind,
+    why: String,
+}
+impl Refusal {
+    fn of(error: &Error) -> Self {
+        Self { kind: error.kind(), why: error.to_string() }
+    }
+    pub(crate) fn tell(self, operation: &'static str) -> Error {
+        Error::new(self.kind, operation, self.why)
+    }
 }
 #[derive(Default)]
 struct State {
+    /// Why the session could not be opened the last time it was tried.
+    trouble: Option<Refusal>,
     reports: Option<Reports>,
     live: Option<Live>,
     /// Until when the keeper's thread sleeps.
@@ -98,6 +108,7 @@ impl Shared {
     }
     pub(crate) fn open(&self, id: i64, liveness: OwnedFd, beat: i64, sent_at: Moment) {
         let mut state = self.state();
+        state.trouble = None;
         state.live =
             Some(Live { id, held: HashMap::new(), shortest: i64::MAX, beat, looked: beat, not_before: 0, liveness });
         let reports = state.reports.clone();
@@ -120,7 +131,14 @@ impl Shared {
         Some((live.id, live.liveness))
     }
     pub(crate) fn failed(&self, error: &Error) {
-        self.opened.send_replace(Some(Err(Refusal { kind: error.kind(), why: error.to_string() })));
+        self.opened.send_replace(Some(Err(Refusal::of(error))));
+    }
+    /// It is tried again: told to whoever does not wait for that.
+    pub(crate) fn is_in_trouble(&self, error: &Error) {
+        self.state().trouble = Some(Refusal::of(error));
+    }
+    pub(crate) fn trouble(&self, operation: &'static str) -> Option<Error> {
+        self.state().trouble.clone().map(|refusal| refusal.tell(operation))
     }
     pub(crate) fn has_file(&self, session: i64) -> bool {
         liveness::liveness(&self.folder, session).exists()

@@ -12,15 +12,33 @@ pub(crate) struct HostTime {
 }
 impl HostTime {
     pub(crate) fn read() -> Result<Self> {
-        let refuse = |e: std::io::Error| {
-            let needed = "leases need the boot id; mount /proc";
-            Error::new(ErrorKind::Unsupported, "connect", "this system does not tell its boot id")
-                .because(e)
-                .hint(needed)
+        let refuse = |e: std::io::Error| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::new(ErrorKind::Unsupported, "connect", "this system does not tell its boot id")
+                    .because(e)
+                    .hint("leases need the boot id; mount /proc")
+            }
+            _ => Error::new(ErrorKind::Unreachable, "connect", "the boot id cannot be read").because(e),
         };
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(refuse)?.trim().to_owned();
-        // No such file: a kernel without time namespaces.
-        let offsets = fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+        let offsets = match fs::read_to_string("/proc/self/timens_offsets") {
+            Ok(offsets) => offsets,
+            // A kernel without time namespaces.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => String::new(),
+            // One that cannot be read, for want of a descriptor, may be any.
+            Err(e) => {
+                return Err(
+                    Error::new(ErrorKind::Unreachable, "connect", "the time namespace cannot be read").because(e)
+                );
+            }
+        };
+        // *Invariant (SAFETY E4):* what it tells is the namespace of our children, which is ours but for a process that has made
+        // one and is not in it. By a clock that is off by that much leases of the living would be over.
+        let namespace = |of: &str| fs::read_link(format!("/proc/self/ns/{of}")).ok();
+        if namespace("time") != namespace("time_for_children") {
+            let between = Error::new(ErrorKind::Unsupported, "connect", "this process is between two time namespaces");
+            return Err(between.hint("connect in a child: a process is in the new one from its start on"));
+        }
         Ok(Self { boot, offset: boottime_offset(&offsets) })
     }
     /// Nanoseconds since the host's boot. SQLite's integers are signed; 292 years fit.

@@ -1,0 +1,134 @@
+//! Whoever reads what is printed: one that has gone, one that has had enough, one that is slow, a disk without room for it.
+
+mod common;
+
+use std::fs::File;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+use std::process::{Command, Stdio};
+
+use common::{Place, code_of, end_of, finish, start, until};
+use rustix::fs::{OFlags, fcntl_setfl};
+
+/// What prints something, and the code when nobody reads it.
+const ALL: [(&[&str], i32); 12] = [
+    (&["status", "x"], 0),
+    (&["status", "x", "--json"], 0),
+    (&["list"], 0),
+    (&["list", "--json"], 0),
+    (&["list", "--watch", "--json"], 0),
+    (&["cell", "get", "c", "--json"], 0),
+    (&["cell", "set", "c", "2"], 0),
+    (&["man", "run"], 0),
+    (&["completions", "bash"], 0),
+    (&["acl", "redis", "--url", "redis://h"], 0),
+    (&["--help"], 0),
+    // What nobody hears of is of no use.
+    (&["hold", "y"], 74),
+];
+
+/// One that has `x` held, and a value in `c`.
+fn place() -> (Place, common::Running) {
+    let place = Place::new();
+    let holder = start(place.run(&["--ttl", "60s"], "touch $D/held; exec sleep 600").stderr(Stdio::null()));
+    until("it is held", || place.path("held").exists().then_some(()));
+    assert_eq!(finish(place.fencelock().args(["cell", "set", "c", "1"])).0, 0);
+    (place, holder)
+}
+
+fn is_free(place: &Place, name: &str) -> bool {
+    finish(place.fencelock().args(["status", "-q", name])).0 == 1
+}
+
+/// Its end, and what it said on standard error.
+fn said(command: &mut Command) -> (i32, String) {
+    let mut child = start(command.stderr(Stdio::piped()));
+    let code = code_of(end_of(&mut child));
+    (code, std::io::read_to_string(child.stderr.take().expect("its messages")).expect("text"))
+}
+
+// Planted: a reader that has gone told as an error; the help printed whether that can be done or not.
+#[test]
+fn a_reader_that_has_gone_is_no_error_and_a_full_disk_is_one() {
+    let (place, _holder) = place();
+    for (args, code) in ALL {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let (found, told) = said(place.fencelock().args(args).stdout(writer).stdin(Stdio::piped()));
+        assert_eq!(found, code, "{args:?}: {told}");
+        assert_eq!(told.is_empty(), code == 0, "{args:?}: {told}");
+        let full = File::options().write(true).open("/dev/full").expect("a device");
+        let (found, told) = said(place.fencelock().args(args).stdout(full).stdin(Stdio::piped()));
+        assert_eq!((found, told.lines().count()), (74, 1), "{args:?}: {told}");
+        assert!(told.contains("cannot write to standard output: No space left"), "{args:?}: {told}");
+    }
+    assert!(is_free(&place, "y"));
+    // As a script sees it.
+    let mut bash = Command::new("bash");
+    bash.args(["-c", "\"$F\" status x --json | head -c1; echo ${PIPESTATUS[*]}"]);
+    let (_, out, err) = finish(bash.env("F", common::binary()).env("FENCELOCK_URL", place.url()));
+    assert_eq!((out.as_str(), err.as_str()), ("{0 0\n", ""));
+}
+
+/// A pipe that takes no more for now, and does not block: as whoever shares the other end of a terminal or a socket may set it.
+fn full() -> (PipeReader, PipeWriter) {
+    let (reader, mut writer) = std::io::pipe().expect("a pipe");
+    fcntl_setfl(&writer, OFlags::WRONLY | OFlags::NONBLOCK).expect("a pipe that does not block");
+    while writer.write(&[b'~'; 4096]).is_ok() {}
+    (reader, writer)
+}
+
+// Planted: `write_all` of the standard library, which takes EAGAIN for the end.
+#[test]
+fn a_reader_that_is_slow_is_waited_for_whatever_the_descriptor_says() {
+    let (place, _holder) = place();
+    for args in [&["man", "run"][..], &["completions", "zsh"], &["list", "--json"]] {
+        let (_, expected, _) = finish(place.fencelock().args(args));
+        let (mut reader, writer) = full();
+        let mut slow = start(place.fencelock().args(args).stdout(writer));
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).expect("all of it");
+        assert_eq!(code_of(end_of(&mut slow)), 0);
+        let text = String::from_utf8(bytes).expect("text");
+        // How long a lease has left is another thing each time.
+        let (text, cut) = (text.trim_start_matches('~'), if args[0] == "list" { 40 } else { expected.len() });
+        assert_eq!(text.get(..cut), expected.get(..cut), "{args:?}");
+    }
+    // It holds, and ends in time also when nobody has read its line by then.
+    for reads in [true, false] {
+        let (mut reader, writer) = full();
+        let mut holder = start(place.fencelock().args(["hold", "y"]).stdout(writer).stdin(Stdio::piped()));
+        until("it is held", || (!is_free(&place, "y")).then_some(()));
+        if reads {
+            let mut line = Vec::new();
+            while !line.ends_with(b"\n") {
+                let mut byte = [0];
+                reader.read_exact(&mut byte).expect("a line");
+                line.push(byte[0]);
+            }
+            assert!(String::from_utf8_lossy(&line).contains("\"token\":"));
+            drop(holder.stdin.take());
+            assert_eq!(code_of(end_of(&mut holder)), 0);
+        } else {
+            common::kill(common::pid_of(&holder).as_raw_pid(), rustix::process::Signal::TERM);
+            assert_eq!(code_of(end_of(&mut holder)), 0);
+        }
+        assert!(is_free(&place, "y"));
+    }
+}
+
+// Planted: messages that do not fit at once thrown away.
+#[test]
+fn a_message_is_not_lost_on_a_full_pipe_that_does_not_block() {
+    let (place, _holder) = place();
+    for args in [&["run", "-n", "x", "--", "true"][..], &["status", "x", "--quiet", "--json"], &["cell", "get", "none"]]
+    {
+        let (mut reader, writer) = full();
+        let mut slow = start(place.fencelock().args(args).stderr(writer));
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes).expect("all of it");
+        let code = code_of(end_of(&mut slow));
+        assert!(matches!(code, 75 | 64 | 1), "{args:?}: {code}");
+        let text = String::from_utf8(bytes).expect("text");
+        assert!(text.trim_start_matches('~').ends_with('\n'), "{args:?}: {}", text.trim_start_matches('~'));
+    }
+}
