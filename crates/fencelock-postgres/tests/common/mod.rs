@@ -5,29 +5,12 @@
 mod stories;
 use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
+pub use fencelock_core::blocking::block_on;
 use fencelock_postgres::Config;
 use fencelock_testkit::Postgres;
 pub use fencelock_testkit::Session;
-use std::sync::Arc;
 pub use stories::*;
 
-/// The simplest executor there is: whoever calls there has no tokio.
-pub fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(std::thread::Thread);
-    impl std::task::Wake for Unpark {
-        fn wake(self: Arc<Self>) {
-            self.0.unpark();
-        }
-    }
-    let waker = Arc::new(Unpark(std::thread::current())).into();
-    let mut future = std::pin::pin!(future);
-    loop {
-        match future.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
-            std::task::Poll::Ready(out) => return out,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
-}
 /// In front of the server, and the URL that leads through it.
 pub fn proxied(server: &Postgres) -> (Proxy, String) {
     let proxy = Proxy::postgres(([127, 0, 0, 1], server.port()).into());
