@@ -46,7 +46,7 @@ fn said(command: &mut Command) -> (i32, String) {
     (code, std::io::read_to_string(child.stderr.take().expect("its messages")).expect("text"))
 }
 
-// Planted: a reader that has gone told as an error; the help printed whether that can be done or not.
+// Planted: a reader that has gone told as an error.
 #[test]
 fn a_reader_that_has_gone_is_no_error_and_a_full_disk_is_one() {
     let (place, _holder) = place();
