@@ -104,7 +104,7 @@ fn a_value_that_is_none_is_told() {
     assert!(is_free(&place));
 }
 
-// Planted: `-s` and `--permits` together.
+// Planted: `-s` and `--permits` together; `bench URL` beside a file that names another.
 #[test]
 fn two_that_exclude_each_other_are_told() {
     let place = Place::new();
@@ -158,7 +158,7 @@ const ARGUMENTS: [&str; 14] = [
     "man ?",
 ];
 
-// Planted: the length of names checked by the one that locks alone; a value that is no text cut where it ends to be.
+// Planted: an empty name taken for one.
 #[test]
 fn an_argument_that_is_none_is_told() {
     let place = Place::new();
@@ -198,7 +198,7 @@ fn an_argument_that_is_none_is_told() {
     assert!(is_free(&place));
 }
 
-// Planted: a file of URLs read to its end, which a device does not have.
+// Planted: as much as is read of a device taken for a URL.
 #[test]
 fn a_place_of_the_url_that_has_none_is_told() {
     let place = Place::new();

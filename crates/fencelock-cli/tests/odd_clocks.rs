@@ -94,7 +94,7 @@ fn a_wall_clock_that_is_set_by_hours_moves_no_lease_and_no_wait() {
 }
 
 /// Stopped, it is replaced at the end of its lease: not before, and not hours later.
-// Planted: as above, in the transaction that judges others.
+// Planted: as above.
 #[test]
 fn one_that_hangs_is_replaced_at_its_end_whatever_the_wall_says() {
     let place = Place::on_disk();

@@ -92,7 +92,7 @@ fn what_is_held_stays_renewed_and_is_given_back_without_a_descriptor() {
     nothing_is_left(&place);
 }
 
-// Planted: a lock that no job can be started under is kept to the end of its lease; no word of the descriptors.
+// Planted: no word of the descriptors where a job wants one.
 #[test]
 fn whoever_waits_without_a_descriptor_gets_it_or_says_so() {
     let place = Place::new();
@@ -160,7 +160,7 @@ fn has_a_small_disk(place: &Place) -> bool {
     there
 }
 
-// Planted: a queued wait ended by what may pass; the reason of the refusals not kept for whoever gives up.
+// Planted: the reason of the refusals not kept for whoever gives up.
 #[test]
 fn a_disk_that_fills_up_while_it_is_held_and_waited_for() {
     let place = Place::on_disk();
@@ -226,7 +226,7 @@ fn a_disk_that_is_full_at_the_end() {
     assert!(!place.path("ran").exists());
 }
 
-// Planted: a file system that is on no list taken for a good one.
+// Planted: FUSE taken for a good one.
 #[test]
 fn a_fuse_mount_is_refused_and_works_where_it_is_trusted() {
     let place = Place::on_disk();
@@ -273,7 +273,7 @@ fn a_fuse_mount_is_refused_and_works_where_it_is_trusted() {
     assert!(!mounts.contains(&*place.path("fuse").to_string_lossy()), "it is mounted still");
 }
 
-// Planted: the layout looked at by `run` alone.
+// Planted: a newer layout taken for ours.
 #[test]
 fn a_database_of_a_newer_version_is_left_to_it() {
     let place = Place::new();

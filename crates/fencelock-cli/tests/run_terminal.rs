@@ -231,7 +231,7 @@ fn one_ctrl_c_ends_a_loop_that_waits() {
     assert!(!shell.screen().contains("next:42"), "{}", shell.screen());
 }
 
-// Planted: HUP taken for a signal that ends nothing.
+// Planted: the job started with HUP ignored.
 #[test]
 fn a_terminal_that_goes_away_ends_the_job_and_the_hold() {
     let place = Place::new();
@@ -259,7 +259,7 @@ fn a_terminal_that_goes_away_ends_the_job_and_the_hold() {
     until("a free lock", || is_free().then_some(()));
 }
 
-// Planted: a line that was cut when it was made, and is drawn again below a message.
+// Planted: the width asked for once.
 #[test]
 fn the_line_fits_into_a_terminal_that_has_become_narrow() {
     let place = Place::new();

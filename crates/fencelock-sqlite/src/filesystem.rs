@@ -53,7 +53,7 @@ fn refused(magic: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see it go red: what is on no list taken for good.
+    //! Planted to see it go red: FUSE taken for a good one.
     use super::*;
 
     #[test]
