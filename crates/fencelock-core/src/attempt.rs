@@ -1,18 +1,19 @@
 //! From `lock()` to a guard: check, turn, engine call, undo. One path: nobody can forget a step.
 use crate::{
     blocking::runtime,
+    claimed::Claimed,
     client::Core,
     clock::Moment,
     engine::lacks,
     error::{Error, ErrorKind, Result},
     gate::through,
-    guard::{Guard, Held},
+    guard::Held,
     hold::{Hold, Since},
     keeper::Job,
     locks::Owner,
     mutants::{Mutant, lives},
+    observe::{self, Acquiring},
     pauses::Pauses,
-    shared_guard::SharedGuard,
     turns::{Entry, Turn},
     types::{Busy, Claim, Grant, Lease, LossReason, Missing, Outcome, Renewed, Request},
 };
@@ -26,6 +27,7 @@ use std::{
     time::Duration,
 };
 use tokio::sync::oneshot;
+use tracing::Instrument;
 
 /// How long the reply in flight is waited for when nobody wants the attempt any more: an engine that does not answer keeps
 /// neither a caller whose patience is over nor those who wait behind him.
@@ -68,6 +70,8 @@ pub(crate) type Attempt = Pin<Box<dyn Future<Output = Answer> + Send>>;
 pub struct Acquire<A> {
     core: Arc<Core>,
     stage: Stage,
+    /// Where somebody watches.
+    seen: Option<Acquiring>,
     answer: PhantomData<fn() -> A>,
 }
 enum Stage {
@@ -78,49 +82,6 @@ enum Stage {
     Done,
 }
 
-/// What an [`Acquire`] resolves to: a guard, or a [`Try`] of one.
-pub trait Claimed: sealed::Sealed + Sized {
-    #[doc(hidden)]
-    fn from_held(held: Result<Try<Held>>) -> Result<Self>;
-}
-pub(crate) mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Guard {}
-    impl Sealed for super::SharedGuard {}
-    impl Sealed for super::Held {}
-    impl<G: Sealed> Sealed for super::Try<G> {}
-}
-impl Claimed for Guard {
-    fn from_held(held: Answer) -> Result<Self> {
-        Ok(Self::new(held??))
-    }
-}
-impl Claimed for Try<Guard> {
-    fn from_held(held: Answer) -> Result<Self> {
-        held.map(|answer| answer.map(Guard::new))
-    }
-}
-impl Claimed for Held {
-    fn from_held(held: Answer) -> Result<Self> {
-        Ok(held??)
-    }
-}
-impl Claimed for Try<Held> {
-    fn from_held(held: Answer) -> Result<Self> {
-        held
-    }
-}
-impl Claimed for SharedGuard {
-    fn from_held(held: Answer) -> Result<Self> {
-        Ok(Self::new(held??))
-    }
-}
-impl Claimed for Try<SharedGuard> {
-    fn from_held(held: Answer) -> Result<Self> {
-        held.map(|answer| answer.map(SharedGuard::new))
-    }
-}
-
 impl<A> Acquire<A> {
     pub(crate) fn new(
         core: Arc<Core>,
@@ -129,7 +90,7 @@ impl<A> Acquire<A> {
         owner: Option<Owner>,
     ) -> Self {
         let stage = request.map_or_else(Stage::Refused, |request| Stage::New(request, patience, owner));
-        Self { core, stage, answer: PhantomData }
+        Self { core, stage, seen: None, answer: PhantomData }
     }
     /// Who is in the way and how many are ahead, as far as the engine told. Ask while it waits.
     pub fn blocked_by(&self) -> Option<Busy> {
@@ -144,7 +105,9 @@ impl<A> Acquire<A> {
         if let Some(owner) = &owner {
             owner.check(&self.core)?;
         }
-        let attempt: Attempt = Box::pin(attempt(self.core.clone(), request.clone(), patience, owner));
+        let attempt = attempt(self.core.clone(), request.clone(), patience, owner);
+        let attempt: Attempt =
+            if self.seen.is_some() { Box::pin(attempt.instrument(observe::span(&request))) } else { Box::pin(attempt) };
         if runtime().is_some() {
             return Ok(Stage::Here(request, attempt));
         }
@@ -165,13 +128,16 @@ impl<A: Claimed> Future for Acquire<A> {
         loop {
             match std::mem::replace(&mut this.stage, Stage::Done) {
                 Stage::Refused(error) => return Poll::Ready(Err(error)),
-                Stage::New(request, patience, owner) => match this.begin(request, patience, owner) {
-                    Ok(stage) => this.stage = stage,
-                    Err(error) => return Poll::Ready(Err(error)),
-                },
+                Stage::New(request, patience, owner) => {
+                    this.seen = observe::acquiring(&this.core, &request);
+                    match this.begin(request, patience, owner) {
+                        Ok(stage) => this.stage = stage,
+                        Err(error) => return Poll::Ready(this.answered(Err(error))),
+                    }
+                }
                 Stage::Here(request, mut attempt) => {
                     if let Poll::Ready(answer) = attempt.as_mut().poll(cx) {
-                        return Poll::Ready(A::from_held(answer));
+                        return Poll::Ready(this.answered(answer));
                     }
                     if !request.is_queued() {
                         this.stage = Stage::Here(request, attempt);
@@ -187,14 +153,23 @@ impl<A: Claimed> Future for Acquire<A> {
                 }
                 Stage::Task(request, mut rx) => {
                     let Poll::Ready(answer) = Pin::new(&mut rx).poll(cx) else {
+                        this.seen.iter_mut().for_each(Acquiring::queued);
                         this.stage = Stage::Task(request, rx);
                         return Poll::Pending;
                     };
-                    return Poll::Ready(A::from_held(answer.unwrap_or_else(|_| Err(Error::closed("lock")))));
+                    return Poll::Ready(this.answered(answer.unwrap_or_else(|_| Err(Error::closed("lock")))));
                 }
                 Stage::Done => panic!("an Acquire was polled after it was ready"),
             }
         }
+    }
+}
+impl<A: Claimed> Acquire<A> {
+    fn answered(&mut self, answer: Answer) -> Result<A> {
+        if let Some(seen) = self.seen.take() {
+            seen.answered(&answer);
+        }
+        A::from_held(answer)
     }
 }
 impl<A> Drop for Acquire<A> {
@@ -308,7 +283,8 @@ impl<'a> Undo<'a> {
     /// keeper, which comes after them; so is a withdrawal that fails: what the caller is told is why it was withdrawn.
     async fn withdraw(self) {
         let sent_at = self.core.keeper().clock.now();
-        let answer = patiently(self.request, self.core.engine().withdraw(self.request)).await;
+        let withdraw = observe::timed(self.core.keeper(), "withdraw", self.core.engine().withdraw(self.request));
+        let answer = patiently(self.request, withdraw).await;
         if matches!(answer, Some(Ok(()))) && sent_at > self.request.ends() {
             self.nothing_left();
         } else {
@@ -381,8 +357,12 @@ pub(crate) async fn enter(core: &Arc<Core>, request: &Request, deadline: Option<
 pub(crate) async fn adopt(core: &Arc<Core>, request: &Request, ticket: &Grant) -> Answer {
     core.ready("adopt")?;
     check(core, request)?;
+    let seen = observe::acquiring(core, request);
     let deadline = core.keeper().clock.now() + ANSWER;
-    let answer = claim(core, request, Some(deadline), Some(ticket)).await;
+    let answer = claim(core, request, Some(deadline), Some(ticket)).instrument(observe::span(request)).await;
+    if let Some(seen) = seen {
+        seen.answered(&answer);
+    }
     told(core, request, answer)
 }
 /// The local queue. `try_lock` does not pass those who wait here (SAFETY K2). Those who can hold beside each other do not queue.
@@ -396,7 +376,7 @@ async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> 
         if ahead == 0 {
             return Ok(None);
         }
-        let look = core.engine().inspect(request.name());
+        let look = observe::timed(core.keeper(), "inspect", core.engine().inspect(request.name()));
         let status = tokio::select! {
             biased;
             () = request.stopped() => None,
@@ -409,7 +389,7 @@ async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> 
     match core.turns.enter(key) {
         Entry::Turn(turn) => Ok(Some(turn)),
         Entry::Behind(ahead, rx) => {
-            request.queued(Busy::new(None, Some(ahead)));
+            request.queued_here(Busy::new(None, Some(ahead)));
             tokio::select! {
                 biased;
                 () = request.stopped() => Err(request.last_report().unwrap_or_default()),
@@ -422,10 +402,13 @@ async fn turn(core: &Arc<Core>, request: &Request, deadline: Option<Moment>) -> 
 /// The engine's answer, to a claim or to the adoption of a ticket. The latter is asked again when a reply is lost, under the
 /// same hold id: withdrawn it would be gone for good.
 async fn ask(core: &Core, request: &Request, ticket: Option<&Grant>) -> Result<Outcome> {
-    let Some(ticket) = ticket else { return core.engine().acquire(request).await };
+    let keeper = core.keeper();
+    let Some(ticket) = ticket else {
+        return observe::asked(keeper, request, core.engine().acquire(request)).await;
+    };
     let mut pauses = Pauses::short();
     loop {
-        match core.engine().exchange(ticket, request).await {
+        match observe::timed(keeper, "exchange", core.engine().exchange(ticket, request)).await {
             Err(e) if e.is_temporary() && !request.is_stopped() => {}
             answer => return answer,
         }
@@ -560,13 +543,16 @@ pub(crate) async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> 
             now = keeper.clock.now();
             continue;
         }
-        let Some(answers) = patiently(request, core.engine().renew(std::slice::from_ref(&hold.grant))).await else {
+        let renew = core.engine().renew(std::slice::from_ref(&hold.grant));
+        let Some(answers) = patiently(request, observe::timed(keeper, "renew", renew)).await else {
             return Ok(Err(LossReason::Unreachable));
         };
-        match answers?.first() {
-            Some(Renewed::Extended { sent_at }) => hold.rebase(*sent_at),
-            Some(Renewed::Lost(reason)) => return Ok(Err(*reason)),
-            Some(Renewed::Unknown) | None => {}
+        let answer = answers?.first().copied().unwrap_or(Renewed::Unknown);
+        observe::renewed(keeper, None, answer);
+        match answer {
+            Renewed::Extended { sent_at } => hold.rebase(sent_at),
+            Renewed::Lost(reason) => return Ok(Err(reason)),
+            Renewed::Unknown => {}
         }
         now = keeper.clock.now();
     }
@@ -574,5 +560,7 @@ pub(crate) async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> 
         return Ok(Err(reason));
     }
     keeper.tend(&hold);
-    Ok(Ok(Held::new(core.clone(), hold)))
+    let held = Held::new(core.clone(), hold.clone());
+    observe::granted(keeper, request, &hold, now);
+    Ok(Ok(held))
 }

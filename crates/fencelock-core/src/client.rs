@@ -10,6 +10,7 @@ use crate::{
     guard::{Guard, Held},
     keeper::{Host, Job, Keeper},
     locks::{Cell, Election, Mutex, Options, Owner, RwLock, Semaphore},
+    observe,
     quorum::Quorum,
     shared_guard::SharedGuard,
     ticket::Ticket,
@@ -230,6 +231,7 @@ impl ClientBuilder {
     pub fn build(self) -> Result<Client> {
         let engine = self.engine.clone();
         take(&engine)?;
+        observe::describe(engine.info().scheme);
         let made = self.core();
         if made.is_err() {
             free(&engine);
@@ -386,8 +388,9 @@ impl Client {
     /// It only reads.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<Status> {
         self.core.ready("status")?;
-        let (name, engine) = (Name::new(name)?, self.core.engine().clone());
-        self.core.on_runtime(async move { engine.inspect(&name).await }).await.map_err(Error::of_a_read)
+        let (name, keeper) = (Name::new(name)?, self.core.keeper().clone());
+        let look = async move { observe::timed(&keeper, "inspect", keeper.engine.inspect(&name)).await };
+        self.core.on_runtime(look).await.map_err(Error::of_a_read)
     }
     /// The locks that are held or waited for and whose names begin with `prefix`, a page at a time.
     ///
@@ -398,8 +401,9 @@ impl Client {
     /// It only reads.
     pub async fn list(&self, prefix: &str, page: &Page) -> Result<Listing> {
         self.core.ready("list")?;
-        let (prefix, page, engine) = (prefix.to_owned(), page.clone(), self.core.engine().clone());
-        self.core.on_runtime(async move { engine.list(&prefix, &page).await }).await.map_err(Error::of_a_read)
+        let (prefix, page, keeper) = (prefix.to_owned(), page.clone(), self.core.keeper().clone());
+        let look = async move { observe::timed(&keeper, "list", keeper.engine.list(&prefix, &page)).await };
+        self.core.on_runtime(look).await.map_err(Error::of_a_read)
     }
     /// Takes the lock away from the hold with this token, and from no other. Its holder is told at once; what it does in that
     /// moment only the fence keeps out.
@@ -411,8 +415,10 @@ impl Client {
     /// If dropped it may or may not have been done.
     pub async fn force_release(&self, name: impl AsRef<str>, token: Token) -> Result<Released> {
         self.core.ready("release")?;
-        let (name, engine) = (Name::new(name)?, self.core.engine().clone());
-        self.core.on_runtime(async move { engine.force_release(&name, token).await }).await
+        let (name, keeper) = (Name::new(name)?, self.core.keeper().clone());
+        let call =
+            async move { observe::timed(&keeper, "force_release", keeper.engine.force_release(&name, token)).await };
+        self.core.on_runtime(call).await
     }
     /// Ends all waits with `Closed`, waits until what was dropped is released and what was abandoned is withdrawn, at most
     /// `grace`, and closes the engine. Holds that are still there are told that they are lost, or run out.

@@ -1,17 +1,19 @@
 //! What a holder has in hand.
 use crate::{
+    adjust::{downgrade, extend, lost_error, renew_once},
     blocking::runtime,
     client::Core,
     clock::Moment,
     engine::lacks,
     error::{Error, ErrorKind, Result},
     hold::{Hold, Leave, Life, Way},
-    keeper::{Job, Keeper},
+    keeper::Job,
     locks::Owner,
+    observe,
     pauses::Pauses,
     shared_guard::SharedGuard,
     ticket::Ticket,
-    types::{Claim, HoldId, LossReason, Missing, Name, Outcome, Released, Renewed, Token},
+    types::{Claim, HoldId, LossReason, Missing, Name, Released, Token},
 };
 use std::{
     fmt,
@@ -19,6 +21,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
+use tracing::Instrument;
 
 /// A hold, whatever was claimed. Dropping it releases, without blocking and without a runtime.
 ///
@@ -305,6 +308,7 @@ impl Held {
         }
         keeper.losses.forget(self.id());
         self.duty = Duty::Nothing;
+        observe::ended(keeper, &self.hold);
         Ok(Ticket::new(self.core.engine().info().id, &self.hold.grant_now()))
     }
     async fn give_back(&mut self) -> Result<()> {
@@ -320,7 +324,10 @@ impl Held {
                 self.let_go();
                 Ok(())
             }
-            Duty::Release => self.give_up().await,
+            Duty::Release => {
+                let span = observe::releasing(self.core.keeper(), &self.hold);
+                self.give_up().instrument(span).await
+            }
             Duty::Leave | Duty::Nothing => match self.hold.life() {
                 Life::Lost(_) => Err(self.lost_error("release")),
                 _ => Ok(()),
@@ -366,9 +373,10 @@ impl Held {
         let (mut refused, mut pauses) = (None, Pauses::short());
         loop {
             let grant = self.hold.grant_now();
+            let release = observe::timed(self.core.keeper(), "release", self.core.engine().release(&grant));
             let answer = tokio::select! {
                 biased;
-                answer = self.core.engine().release(&grant) => answer,
+                answer = release => answer,
                 () = self.hold.until(|life| life.is_over().then_some(())) => break,
             };
             match answer {
@@ -376,10 +384,14 @@ impl Held {
                     refused = Some(e);
                     tokio::time::sleep(pauses.next()).await;
                 }
-                Err(e) => return Err(e),
+                Err(e) => {
+                    observe::released(self.core.keeper(), &self.hold, Err(Some(&e)));
+                    return Err(e);
+                }
                 // In answer to a repeat, and while the hold is good: the first one did it, and its reply was lost (SAFETY G4).
                 Ok(Released::NotHeld { holder }) if refused.is_none() || !self.hold.is_valid() => {
                     self.over(Life::Lost(LossReason::TakenOver));
+                    observe::released(self.core.keeper(), &self.hold, Ok(&Released::NotHeld { holder: None }));
                     let e =
                         Error::new(ErrorKind::NotHeld, "release", "the lock was lost before").with("name", self.name());
                     return Err(match holder {
@@ -389,6 +401,7 @@ impl Held {
                 }
                 Ok(_) => {
                     self.over(Life::Released);
+                    observe::released(self.core.keeper(), &self.hold, Ok(&Released::Released));
                     return Ok(());
                 }
             }
@@ -399,6 +412,7 @@ impl Held {
         self.core.keeper().losses.forget(self.id());
         self.hold.finish(end);
         self.duty = Duty::Nothing;
+        observe::ended(self.core.keeper(), &self.hold);
     }
     /// The keeper does the rest.
     fn let_go(&mut self) {
@@ -406,95 +420,13 @@ impl Held {
         keeper.rest(&self.hold);
         keeper.losses.forget(self.id());
         self.hold.finish(Life::Released);
-        self.core.host.job(Job::Release(self.hold.clone()));
+        let span = observe::releasing(keeper, &self.hold);
+        self.core.host.job(Job::Release(self.hold.clone(), span));
         self.duty = Duty::Nothing;
+        observe::ended(keeper, &self.hold);
     }
     fn lost_error(&self, operation: &'static str) -> Error {
         lost_error(&self.hold, operation)
-    }
-}
-fn lost_error(hold: &Hold, operation: &'static str) -> Error {
-    let why = match hold.life() {
-        Life::Lost(reason) => reason,
-        // The clock says so, and the timer has not run yet.
-        _ => LossReason::Expired,
-    };
-    lost_by(why, hold, operation)
-}
-fn lost_by(why: LossReason, hold: &Hold, operation: &'static str) -> Error {
-    Error::new(ErrorKind::Lost, operation, format!("the lock is lost: {why}"))
-        .with("name", &hold.grant.name)
-        .hint("stop what it protected; writes that carry the token are refused where they are fenced")
-}
-async fn extend(core: &Core, hold: &Hold, d: Duration) -> Result<()> {
-    let can = &core.engine().info().capabilities;
-    let refuse = |what: String, way_out: &str| {
-        Err(Error::new(ErrorKind::InvalidConfig, "extend", what).with("name", &hold.grant.name).hint(way_out))
-    };
-    if !hold.fixed {
-        return refuse("it is renewed by itself".into(), "only a lease of a fixed length is extended: .lease(d)");
-    }
-    if d < can.min_ttl || d > can.max_ttl {
-        let range = format!("give {:?} to {:?}", can.min_ttl, can.max_ttl);
-        return refuse(format!("{d:?} cannot be used"), &range);
-    }
-    renew_once(core, hold, d, "extend").await
-}
-/// One renewal by `ttl`, asked until it is answered or the validity ends.
-async fn renew_once(core: &Core, hold: &Hold, ttl: Duration, operation: &'static str) -> Result<()> {
-    let grant = [crate::Grant { ttl, ..hold.grant_now().into_owned() }];
-    let mut pauses = Pauses::short();
-    loop {
-        if !hold.is_valid() {
-            return Err(lost_error(hold, operation));
-        }
-        let answers = tokio::select! {
-            biased;
-            answers = core.engine().renew(&grant) => answers,
-            () = hold.until(|life| life.is_over().then_some(())) => return Err(lost_error(hold, operation)),
-        };
-        match answers.map(|answers| answers.first().copied()) {
-            Ok(Some(Renewed::Extended { sent_at })) => {
-                let in_time = hold.extend_by(sent_at, ttl, &core.engine().info().capabilities);
-                return if in_time { Ok(()) } else { Err(lost_error(hold, operation)) };
-            }
-            Ok(Some(Renewed::Lost(reason))) => {
-                core.keeper().losses.lose(hold.grant.hold, reason);
-                return Err(lost_error(hold, operation));
-            }
-            Err(e) if !e.is_temporary() => return Err(e),
-            Ok(Some(Renewed::Unknown) | None) | Err(_) => tokio::time::sleep(pauses.next()).await,
-        }
-    }
-}
-/// The claim becomes `Read` in the engine, under the same hold id and token: asked until it is answered or the hold is lost.
-pub(crate) async fn downgrade(keeper: &Keeper, hold: &Hold) -> Result<()> {
-    let (next, mut pauses) = (hold.as_reader(), Pauses::short());
-    loop {
-        if !hold.is_valid() {
-            return Err(lost_error(hold, "downgrade"));
-        }
-        let outcome = tokio::select! {
-            biased;
-            outcome = keeper.engine.exchange(&hold.grant, &next) => outcome,
-            () = hold.until(|life| life.is_over().then_some(())) => return Err(lost_error(hold, "downgrade")),
-        };
-        match outcome {
-            Ok(Outcome::Granted(_)) => {
-                hold.set_downgraded();
-                return Ok(());
-            }
-            Ok(Outcome::Busy(_) | Outcome::Displaced) => {
-                // With no guard on it any more it is being given back, or passed on, and that may have come first: no loss.
-                if hold.entries() == 0 {
-                    return Err(lost_by(LossReason::TakenOver, hold, "downgrade"));
-                }
-                keeper.losses.lose(hold.grant.hold, LossReason::TakenOver);
-                return Err(lost_error(hold, "downgrade"));
-            }
-            Err(e) if !e.is_temporary() => return Err(e),
-            Err(_) => tokio::time::sleep(pauses.next()).await,
-        }
     }
 }
 impl Drop for Held {

@@ -2,6 +2,7 @@
 use crate::{
     clock::{Clock, Moment},
     mutants::{Mutant, lives},
+    observe::Holding,
     types::{Capabilities, Claim, Grant, LossReason, Request, Wish},
 };
 use std::{
@@ -117,6 +118,8 @@ pub(crate) struct Hold {
     pub(crate) renewal: AtomicU64,
     /// It is being released: no renewal is started any more.
     pub(crate) leaving: AtomicBool,
+    /// What is told at its end.
+    pub(crate) seen: Holding,
     clock: Arc<dyn Clock>,
 }
 
@@ -223,6 +226,7 @@ impl Hold {
             changed,
             renewal,
             leaving,
+            seen: Holding::default(),
             clock,
         }
     }

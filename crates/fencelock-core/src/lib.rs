@@ -2,10 +2,12 @@
 //! implement [`Engine`].
 //!
 //! The rules that make it safe have names (`SAFETY G1` …): `docs/design/safety.md` lists them.
+mod adjust;
 mod admin;
 mod attempt;
 pub mod blocking;
 mod chaos;
+mod claimed;
 mod client;
 mod clock;
 #[doc(hidden)]
@@ -22,6 +24,7 @@ mod locks;
 pub mod memory;
 #[doc(hidden)]
 pub mod mutants;
+mod observe;
 mod os;
 mod pace;
 mod pauses;
@@ -37,8 +40,9 @@ pub mod url;
 mod watched;
 
 pub use admin::Admin;
-pub use attempt::{Acquire, Claimed, Try};
+pub use attempt::{Acquire, Try};
 pub use chaos::{Chaos, Operation, Trouble};
+pub use claimed::Claimed;
 pub use client::{Client, ClientBuilder};
 pub use clock::{BootClock, Clock, Moment, TokioClock};
 pub use connections::{Connection, Connections, NoConnection};

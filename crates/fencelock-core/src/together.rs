@@ -4,6 +4,7 @@ use crate::{
     client::Core,
     error::{Error, Result},
     guard::Held,
+    observe,
     types::{Busy, Request, Together},
 };
 use std::{pin::pin, sync::Arc, time::Duration};
@@ -68,7 +69,7 @@ pub(crate) async fn together(core: &Arc<Core>, requests: &[Request], patience: D
 /// The engine's answer; `None`: there was none in time.
 async fn asked(core: &Core, requests: &[Request], patience: Duration) -> Option<Result<Together>> {
     let deadline = core.keeper().clock.now() + patience.min(ANSWER);
-    let mut answer = pin!(core.engine().acquire_all(requests));
+    let mut answer = pin!(observe::timed(core.keeper(), "acquire_all", core.engine().acquire_all(requests)));
     tokio::select! {
         biased;
         answer = &mut answer => return Some(answer),

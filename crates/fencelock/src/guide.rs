@@ -14,5 +14,6 @@ page!(fenced_writes, "fenced-writes.md");
 page!(waiting, "waiting.md");
 page!(re_entry, "re-entry.md");
 page!(testing, "testing.md");
+page!(observability, "observability.md");
 page!(cron_and_deploys, "cron-and-deploys.md");
 page!(moving, "moving.md");

@@ -1,13 +1,14 @@
 //! What the keeper's runtime does: renewals that are due, and the jobs that others leave to it.
 use super::{Heeds, Keeper, Reports};
 use crate::{
+    adjust::downgrade,
     attempt::PATIENCE,
     clock::Moment,
     error::ErrorKind,
     gate::through,
-    guard::downgrade,
     hold::{Hold, Life},
     mutants::{Mutant, lives},
+    observe::{self, News},
     pauses::Pauses,
     types::{LossReason, Request},
 };
@@ -22,6 +23,7 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
+use tracing::{Instrument, Span};
 
 /// How long one call of ours may take before it is sent again.
 const CALL: Duration = Duration::from_secs(1);
@@ -31,8 +33,8 @@ type Call<'a, T> = Pin<Box<dyn Future<Output = crate::Result<T>> + Send + 'a>>;
 pub(crate) enum Job {
     /// The last writer of a hold is gone, and others of its owner read.
     Downgrade(Arc<Hold>),
-    /// A guard was dropped.
-    Release(Arc<Hold>),
+    /// A guard was dropped. The span is the release's.
+    Release(Arc<Hold>, Span),
     /// Nobody wants this attempt any more. `running`: a task may still end it by itself.
     Undo { request: Request, running: bool },
     /// Somebody's future: callers without a runtime.
@@ -50,6 +52,7 @@ impl Keeper {
         // Those that stay taken for a while (`at_least`). When the client ends, their leases run out by themselves.
         let mut late = JoinSet::new();
         let mut closing = Vec::new();
+        let mut news = self.losses.news().unwrap_or_else(|| mpsc::unbounded_channel().1);
         let mut open = true;
         loop {
             if mending.is_empty() && !closing.is_empty() {
@@ -67,17 +70,21 @@ impl Keeper {
                 _ = mending.join_next(), if !mending.is_empty() => {}
                 _ = others.join_next(), if !others.is_empty() => {}
                 _ = late.join_next(), if !late.is_empty() => {}
+                Some(word) = news.recv() => self.tell(&mut others, word),
                 job = inbox.recv(), if open => match job {
                     Some(Job::Downgrade(hold)) => {
                         let keeper = self.clone();
                         // Not done, it stays a writer's: that lets in fewer, not more.
                         self.run_in(&mut others, async move { drop(downgrade(&keeper, &hold).await) });
                     },
-                    Some(Job::Release(hold)) if hold.not_before() > self.clock.now() => {
-                        self.run_in(&mut late, self.clone().release(hold));
+                    Some(Job::Release(hold, span)) => {
+                        let until = if hold.not_before() > self.clock.now() { &mut late } else { &mut mending };
+                        self.run_in(until, self.clone().release(hold).instrument(span));
                     }
-                    Some(Job::Release(hold)) => self.run_in(&mut mending, self.clone().release(hold)),
-                    Some(Job::Undo { request, running }) => self.run_in(&mut mending, self.clone().undo(request, running)),
+                    Some(Job::Undo { request, running }) => {
+                        let span = observe::span(&request);
+                        self.run_in(&mut mending, self.clone().undo(request, running).instrument(span));
+                    }
                     Some(Job::Run(future)) => self.run_in(&mut others, future),
                     Some(Job::Close(done)) => {
                         closing.push(done);
@@ -92,6 +99,11 @@ impl Keeper {
         for hold in self.losses.holds(|hold| !hold.is_own()) {
             self.losses.lose(hold.grant.hold, LossReason::SessionEnded);
         }
+        let mut last = JoinSet::new();
+        while let Ok(word) = news.try_recv() {
+            self.tell(&mut last, word);
+        }
+        while last.join_next().await.is_some() {}
         let _ = timeout(CALL, self.engine.close()).await;
         closing.into_iter().for_each(|done| done());
     }
@@ -100,6 +112,11 @@ impl Keeper {
             Some(at) => sleep(self.clock.now().until(at)).await,
             None => std::future::pending().await,
         }
+    }
+    /// In a task: what listens is foreign code, and may panic.
+    fn tell(self: &Arc<Self>, tasks: &mut JoinSet<()>, word: News) {
+        let keeper = self.clone();
+        self.run_in(tasks, async move { observe::tell(&keeper, &word) });
     }
     fn renew_due(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let due = self.renewals.due(self.clock.now());
@@ -136,7 +153,9 @@ impl Keeper {
         let deadline = (self.clock.now() + hold.grant.ttl).max(hold.ends_by());
         let enough = || self.clock.now() >= deadline && (!hold.in_session() || self.closing.load(Acquire));
         let grant = hold.grant_now();
-        self.insist(enough, || self.engine.release(&grant)).await;
+        let answer =
+            self.insist(enough, || Box::pin(observe::timed(&self, "release", self.engine.release(&grant)))).await;
+        observe::released(&self, &hold, answer.as_ref().ok_or(None));
     }
     /// After a loss by the clock: a renewal that was on its way may have extended what nobody holds any more, and would lock
     /// everybody out (SAFETY G4). Not before the end of the lease that its holder knew of: until then he may still be winding up.
@@ -145,7 +164,8 @@ impl Keeper {
         (lapsed && !lives(Mutant::NoReleaseAfterLapse)).then(|| {
             Box::pin(async move {
                 sleep(self.clock.now().until(hold.known_end())).await;
-                self.release(hold).await;
+                let span = observe::releasing(&self, &hold);
+                self.release(hold).instrument(span).await;
             }) as _
         })
     }
@@ -158,6 +178,7 @@ impl Keeper {
         // It does not change any more after a stop.
         let request = if running { request.take_back() } else { Some(request) };
         let Some(request) = request else { return };
+        observe::left_to_keeper(&request);
         loop {
             // What counts is when it was sent: one that was answered after the end may have overtaken a command all the same.
             let sent_at = self.clock.now();
@@ -173,15 +194,17 @@ impl Keeper {
     async fn withdraw(&self, request: &Request) {
         let deadline = self.clock.now() + request.ttl().max(CALL);
         let enough = || self.clock.now() >= deadline && (!self.in_session() || self.closing.load(Acquire));
-        self.insist(enough, || self.engine.withdraw(request)).await;
+        let call = || Box::pin(observe::timed(self, "withdraw", self.engine.withdraw(request))) as Call<'_, ()>;
+        self.insist(enough, call).await;
     }
-    async fn insist<'a, T>(&self, enough: impl Fn() -> bool, call: impl Fn() -> Call<'a, T>) {
+    /// `None`: it was not answered.
+    async fn insist<'a, T>(&self, enough: impl Fn() -> bool, call: impl Fn() -> Call<'a, T>) -> Option<T> {
         let mut pauses = Pauses::long();
         loop {
             match timeout(CALL, call()).await {
-                Ok(Ok(_)) => return,
-                Ok(Err(e)) if e.kind() == ErrorKind::Closed => return,
-                _ if enough() => return,
+                Ok(Ok(answer)) => return Some(answer),
+                Ok(Err(e)) if e.kind() == ErrorKind::Closed => return None,
+                _ if enough() => return None,
                 _ => {}
             }
             sleep(pauses.next()).await;

@@ -3,6 +3,7 @@ use super::Bell;
 use crate::{
     clock::Moment,
     hold::{Hold, Life, Verdict},
+    observe::News,
     types::{HoldId, Lease, LossReason, Request, SessionId, Spread},
 };
 use std::{
@@ -12,6 +13,7 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
+use tokio::sync::mpsc;
 
 /// So long before its time a hold that was renewed is moved on: of a hundred thousand not each wakes the thread by itself.
 const AHEAD: Duration = Duration::from_millis(20);
@@ -20,6 +22,9 @@ const AHEAD: Duration = Duration::from_millis(20);
 pub(crate) struct Losses {
     roster: Mutex<Roster>,
     pub(super) bell: Bell,
+    /// What the keeper tells those who watch: nothing of it is told here.
+    news: mpsc::UnboundedSender<News>,
+    heard: Mutex<Option<mpsc::UnboundedReceiver<News>>>,
 }
 #[derive(Debug, Default)]
 struct Roster {
@@ -42,7 +47,17 @@ enum Entry {
 
 impl Losses {
     pub(super) fn new(bell: Bell) -> Self {
-        Self { roster: Mutex::default(), bell }
+        let (news, heard) = mpsc::unbounded_channel();
+        Self { roster: Mutex::default(), bell, news, heard: Mutex::new(Some(heard)) }
+    }
+    /// Once: for the keeper.
+    pub(super) fn news(&self) -> Option<mpsc::UnboundedReceiver<News>> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+    fn report(&self, hold: &Arc<Hold>, news: fn(Arc<Hold>) -> News) {
+        if hold.seen.is_watched() {
+            let _ = self.news.send(news(hold.clone()));
+        }
     }
     fn roster(&self) -> MutexGuard<'_, Roster> {
         self.roster.lock().unwrap_or_else(PoisonError::into_inner)
@@ -99,6 +114,7 @@ impl Losses {
                 // An engine that says first that it is gone, of one whose time was over: that is why.
                 let over = reason == LossReason::TakenOver && hold.remaining().is_zero();
                 hold.finish(Life::Lost(if over { LossReason::Expired } else { reason }));
+                self.report(&hold, News::Lost);
             }
         }
     }
@@ -185,6 +201,8 @@ impl Losses {
             // A waker is foreign code: one that panics must not cost the others their word.
             let _ = catch_unwind(AssertUnwindSafe(|| hold.wake()));
         }
+        lost.iter().for_each(|hold| self.report(hold, News::Lost));
+        suspect.iter().for_each(|hold| self.report(hold, News::Suspect));
     }
 }
 impl Roster {

@@ -19,6 +19,7 @@ use crate::{
     gate::Gate,
     hold::{Hold, Session},
     mutants::{Mutant, lives},
+    observe,
     os::Alarm,
     types::{Event, Grant, Renewed, SessionId},
 };
@@ -148,17 +149,19 @@ impl Keeper {
             if hold.fixed && !lives(Mutant::FixedIsRenewed) { Grant { ttl: Duration::ZERO, ..grant } } else { grant }
         };
         let grants: Vec<_> = holds.iter().map(wanted).collect();
+        let spans = observe::renewing(&self, &holds);
+        let call = observe::under(&spans, observe::timed(&self, "renew", self.engine.renew(&grants)));
         // One that hangs must not keep the next one from being tried.
-        let answers = match tokio::time::timeout(shortest / 6, self.engine.renew(&grants)).await {
+        let answers = match tokio::time::timeout(shortest / 6, call).await {
             Ok(Ok(answers)) if answers.len() == holds.len() => answers,
             _ => vec![Renewed::Unknown; holds.len()],
         };
-        for (hold, answer) in holds.into_iter().zip(answers) {
+        for (n, (hold, answer)) in holds.into_iter().zip(answers).enumerate() {
             if !hold.is_open() && !lives(Mutant::LateRenewalRevives) {
                 continue;
             }
             match answer {
-                Renewed::Extended { .. } if hold.fixed && !lives(Mutant::FixedIsRenewed) => {}
+                Renewed::Extended { .. } if hold.fixed && !lives(Mutant::FixedIsRenewed) => continue,
                 Renewed::Extended { sent_at } => {
                     hold.extend(sent_at);
                     let at = hold.renew_at();
@@ -170,6 +173,7 @@ impl Keeper {
                     self.renewals.put(hold, soon);
                 }
             }
+            observe::renewed(&self, spans.get(n), answer);
         }
     }
 }

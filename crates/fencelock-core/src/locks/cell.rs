@@ -3,6 +3,8 @@ use super::Options;
 use crate::{
     engine::{Cells, Engine, lacks},
     error::{Error, ErrorKind, Result},
+    keeper::Keeper,
+    observe,
     pauses::Pauses,
     types::{Conflict, HoldId, Missing, Name, Version, Versioned},
 };
@@ -51,8 +53,9 @@ impl Cell {
     /// # Cancel safety
     /// It only reads.
     pub async fn load(&self) -> Result<Versioned> {
-        let (engine, name) = self.ready()?;
-        self.0.core.on_runtime(async move { cells(&*engine)?.load(&name).await }).await.map_err(Error::of_a_read)
+        let (keeper, name) = self.ready()?;
+        let load = async move { observe::timed(&keeper, "load", cells(&*keeper.engine)?.load(&name)).await };
+        self.0.core.on_runtime(load).await.map_err(Error::of_a_read)
     }
     /// Writes `value` if the version is still `expected`; [`Version::NONE`] for a cell that was never written. A reply that is
     /// lost is asked for again, and a write that had won is not told as a conflict (SAFETY A6).
@@ -102,7 +105,7 @@ impl Cell {
         }
     }
     async fn write(&self, expected: Version, value: Option<Arc<[u8]>>) -> Result<Result<Version, Conflict>> {
-        let (engine, name) = self.ready()?;
+        let (keeper, name) = self.ready()?;
         if let Some(large) = value.as_ref().map(|value| value.len()).filter(|n| *n > Self::MAX_BYTES) {
             let large = Error::new(ErrorKind::InvalidConfig, "cell", format!("a value of {large} bytes is too large"));
             return Err(large.with("name", name).hint("at most 256 KiB: store it elsewhere, and its place here"));
@@ -111,10 +114,11 @@ impl Cell {
         let nonce: HoldId = core.minter.mint();
         let write = async move {
             let ends = core.keeper().clock.now() + PATIENCE;
-            let cells = cells(&*engine)?;
+            let cells = cells(&*keeper.engine)?;
             let (mut refused, mut pauses) = (None, Pauses::short());
             loop {
                 let sent = cells.compare_exchange(&name, expected, value.clone(), nonce);
+                let sent = observe::timed(&keeper, "compare_exchange", sent);
                 let rest = core.keeper().clock.now().until(ends);
                 match tokio::time::timeout(rest.min(Duration::from_secs(1)), sent).await {
                     Ok(Ok(answer)) => return Ok(answer),
@@ -134,9 +138,9 @@ impl Cell {
         };
         self.0.core.on_runtime(write).await
     }
-    fn ready(&self) -> Result<(Arc<dyn Engine>, Name)> {
+    fn ready(&self) -> Result<(Arc<Keeper>, Name)> {
         self.0.core.ready("cell")?;
-        Ok((self.0.core.engine().clone(), self.0.name()?))
+        Ok((self.0.core.keeper().clone(), self.0.name()?))
     }
 }
 fn cells(engine: &dyn Engine) -> Result<&dyn Cells> {

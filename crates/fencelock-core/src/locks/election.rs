@@ -1,9 +1,11 @@
 //! One leader, and those who want to know who it is.
 use super::{Options, options::options};
 use crate::{
-    attempt::{Acquire, Claimed, Try},
+    attempt::{Acquire, Try},
+    claimed::Claimed,
     error::{Error, Result},
     guard::{Guard, Held},
+    observe,
     types::{Claim, Fencing, Status, Token},
 };
 use std::{fmt, ops::Deref, sync::Arc, time::Duration};
@@ -81,8 +83,9 @@ impl Election {
     pub async fn leader(&self) -> Result<Option<Leader>> {
         let core = &self.0.core;
         core.ready("leader")?;
-        let (name, engine) = (self.0.name()?, core.engine().clone());
-        let status = core.on_runtime(async move { engine.inspect(&name).await }).await.map_err(Error::of_a_read)?;
+        let (name, keeper) = (self.0.name()?, core.keeper().clone());
+        let look = async move { observe::timed(&keeper, "inspect", keeper.engine.inspect(&name)).await };
+        let status = core.on_runtime(look).await.map_err(Error::of_a_read)?;
         Ok(Leader::of(&status))
     }
     /// Watches who leads.
@@ -135,7 +138,7 @@ impl Deref for Term {
         &self.0
     }
 }
-impl crate::attempt::sealed::Sealed for Term {}
+impl crate::claimed::sealed::Sealed for Term {}
 impl Claimed for Term {
     fn from_held(held: Result<Try<Held>>) -> Result<Self> {
         Guard::from_held(held).map(Self)
@@ -167,11 +170,12 @@ impl Observer {
         loop {
             let core = &self.options.core;
             core.ready("observe")?;
-            let (name, engine, seen) = (self.options.name()?, core.engine().clone(), self.seen);
+            let (name, keeper, seen) = (self.options.name()?, core.keeper().clone(), self.seen);
             let look = async move {
                 match seen {
-                    None => engine.inspect(&name).await,
-                    Some(seen) => engine.observe(&name, seen).await,
+                    None => observe::timed(&keeper, "inspect", keeper.engine.inspect(&name)).await,
+                    // A wait, which says nothing of the store.
+                    Some(seen) => keeper.engine.observe(&name, seen).await,
                 }
             };
             let status = tokio::select! {

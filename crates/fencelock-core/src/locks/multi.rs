@@ -6,6 +6,7 @@ use crate::{
     clock::Moment,
     error::{Error, ErrorKind, Result},
     guard::Held,
+    observe,
     pauses::Pauses,
     together::{Got, together},
     types::{Busy, Claim, EngineId, Kind, LossReason, Name, Token},
@@ -197,22 +198,30 @@ async fn at_once(members: &[&Member], patience: Patience) -> Result<Option<Try<M
     if members.len() == 1 || !of_one {
         return Ok(None);
     }
-    let mut pauses = Pauses::short();
+    let (mut pauses, began) = (Pauses::short(), core.keeper().clock.now());
+    let seen = |outcome| observe::at_once(core, members.iter().map(|Member(_, claim)| *claim), began, outcome);
     for _ in 0..TRIES {
         let requests = members.iter().map(|Member(options, claim)| options.request(*claim, false));
         let (requests, here) = (requests.collect::<Result<Vec<_>>>()?, core.clone());
         let left = patience.left(core);
         match core.on_runtime(async move { together(&here, &requests, left).await }).await {
             Ok(Got::All(all)) => {
+                seen("granted");
                 let members = all.into_iter().map(Held::hand_out).collect();
                 return Ok(Some(Ok(MultiGuard { members })));
             }
             Ok(Got::Apart) => return Ok(None),
-            Ok(Got::Busy(busy)) if patience.is_over(members) => return Ok(Some(Err(busy))),
+            Ok(Got::Busy(busy)) if patience.is_over(members) => {
+                seen("busy");
+                return Ok(Some(Err(busy)));
+            }
             Ok(Got::Busy(_)) => {}
             // The keeper takes them back. Who waits survives what is lost on the way.
             Err(e) if e.is_temporary() && !patience.is_over(members) => return Ok(None),
-            Err(e) => return Err(e),
+            Err(e) => {
+                seen("error");
+                return Err(e);
+            }
         }
         core.pause(pauses.next()).await;
     }

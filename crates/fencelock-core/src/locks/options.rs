@@ -1,7 +1,8 @@
 //! What all handles have in common.
 use super::Owner;
 use crate::{
-    attempt::{Acquire, Claimed},
+    attempt::Acquire,
+    claimed::Claimed,
     client::Core,
     error::{Error, ErrorKind, Result},
     types::{Claim, Name, Request, Wish},

@@ -94,7 +94,7 @@ impl Owner {
             Ok(turn) => turn,
             Err(_) if !request.wait() => return busy(),
             Err(_) => {
-                request.queued(Busy::default());
+                request.queued_here(Busy::default());
                 tokio::select! {
                     biased;
                     () = request.stopped() => return busy(),

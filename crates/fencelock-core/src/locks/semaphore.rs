@@ -4,6 +4,7 @@ use crate::{
     attempt::{Acquire, Try},
     engine::lacks,
     error::{Error, ErrorKind, Result},
+    observe,
     shared_guard::SharedGuard,
     types::{Claim, Missing},
 };
@@ -95,11 +96,13 @@ impl Semaphore {
             let none = Error::new(ErrorKind::InvalidConfig, "resize", "a semaphore has at least one permit");
             return Err(none.with("name", name).with("from", from).with("to", to));
         }
-        let engine = core.engine().clone();
+        let keeper = core.keeper().clone();
+        let engine = &*keeper.engine;
         if !engine.info().capabilities.permits {
-            let unable = lacks(&*engine, Missing::Permits, "resize", "semaphores");
+            let unable = lacks(engine, Missing::Permits, "resize", "semaphores");
             return Err(unable.with("name", name).hint("use another engine"));
         }
-        core.on_runtime(async move { engine.resize(&name, from, to).await }).await
+        let resize = async move { observe::timed(&keeper, "resize", keeper.engine.resize(&name, from, to)).await };
+        core.on_runtime(resize).await
     }
 }

@@ -4,12 +4,13 @@ use crate::{
     clock::Moment,
     error::Error,
     mutants::{Mutant, lives},
+    observe::Spans,
 };
 use std::{
     fmt,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU8, AtomicU64, Ordering::*},
     },
     time::Duration,
@@ -33,6 +34,8 @@ struct Inner {
     flags: AtomicU8,
     changed: Notify,
     course: Mutex<Course>,
+    /// Where somebody listens.
+    spans: OnceLock<Box<Spans>>,
 }
 /// What all attempts of one wait share, under one mutex, so that "stopped" and "sent" have an order (SAFETY A3).
 #[derive(Default)]
@@ -45,6 +48,7 @@ const STOPPED: u8 = 1;
 const SETTLED: u8 = 2;
 const QUEUED: u8 = 4;
 const TAKEN: u8 = 8;
+const IN_STORE: u8 = 16;
 
 /// What a new request says; the hold id is minted with it.
 #[derive(Clone)]
@@ -70,8 +74,8 @@ impl Request {
     }
     fn make(wish: Wish, hold: HoldId, floor: Option<Token>, root: Option<Self>, whole: Option<Self>) -> Self {
         let (flags, changed, ends) = (AtomicU8::new(0), Notify::new(), AtomicU64::new(0));
-        let course = Mutex::default();
-        Self(Arc::new(Inner { wish, hold, floor, ends, root, whole, flags, changed, course }))
+        let (course, spans) = (Mutex::default(), OnceLock::new());
+        Self(Arc::new(Inner { wish, hold, floor, ends, root, whole, flags, changed, course, spans }))
     }
     fn root(&self) -> &Inner {
         self.0.root.as_ref().map_or(&self.0, |root| &root.0)
@@ -160,12 +164,29 @@ impl Request {
         if let Some(whole) = &self.0.whole {
             whole.queued(busy.clone().in_whole(whole.hold()));
         }
+        self.queue(busy, QUEUED | IN_STORE);
+    }
+    /// It waits for others of this process: nothing is sent.
+    pub(crate) fn queued_here(&self, busy: Busy) {
+        self.queue(busy, QUEUED);
+    }
+    fn queue(&self, busy: Busy, flags: u8) {
         self.course().busy = Some(busy);
-        self.root().flags.fetch_or(QUEUED, AcqRel);
+        self.root().flags.fetch_or(flags, AcqRel);
     }
 
     pub(crate) fn is_queued(&self) -> bool {
         self.is(QUEUED)
+    }
+    #[cfg(feature = "metrics")]
+    pub(crate) fn waits_in_store(&self) -> bool {
+        self.is(IN_STORE)
+    }
+    pub(crate) fn seen_by(&self, spans: Spans) {
+        let _ = self.root().spans.set(Box::new(spans));
+    }
+    pub(crate) fn spans(&self) -> Option<&Spans> {
+        self.root().spans.get().map(|spans| &**spans)
     }
     pub(crate) fn last_report(&self) -> Option<Busy> {
         self.course().busy.clone()
