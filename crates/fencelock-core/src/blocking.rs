@@ -1,22 +1,15 @@
-//! The same without `async`: every future of this library has [`wait`](Wait::wait).
+//! The same without `async`: every future has [`wait`](Wait::wait).
 //!
 //! ```
 //! use fencelock_core::{Client, blocking::Wait, memory::MemoryEngine};
-//! # use std::{sync::Arc, thread, time::Duration};
+//! # use std::{sync::Arc, time::Duration};
 //!
 //! # fn main() -> Result<(), fencelock_core::Error> {
 //! let client = Client::builder(Arc::new(MemoryEngine::new())).build()?;   // or fencelock::connect(url).wait()?
 //! let guard = client.mutex("orders/42").lock().wait()?;
-//! // Who works in slices asks between them; another thread may wait for the loss meanwhile.
 //! for slice in 0..3 {
-//!     guard.check()?;
+//!     guard.check()?;      // between the slices of the work: it asks the clock, and nobody else
 //! }
-//! # let client_of_another = client.clone();
-//! let lost = guard.lost();
-//! let watch = thread::spawn(move || println!("lost: {:?}", lost.wait()));
-//! # client_of_another.force_release("orders/42", guard.token()).wait()?;
-//! # watch.join().unwrap();
-//! # let guard = client.mutex("orders/42").lock().wait()?;
 //! guard.release().wait()?;
 //! client.shutdown(Duration::from_secs(1)).wait()?;
 //! # Ok(()) }
@@ -24,7 +17,10 @@
 use std::{
     cell::Cell,
     pin::pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::*},
+    },
     task::{Context, Poll, Wake, Waker},
     thread::{self, Thread},
 };
@@ -39,10 +35,12 @@ thread_local! {
 pub trait Wait: Future + Sized {
     /// Waits on this thread until it is ready.
     ///
-    /// It needs no runtime, and uses none: the client's own thread does what a runtime would do, so it cannot wait for itself when it
-    /// is called from a task, not even on the only worker. It keeps that worker from all its other tasks, though: there
-    /// `.await` it, or go to a blocking thread. Futures that are not of this library still need
-    /// their runtime, and so does one that was polled there before.
+    /// It needs no runtime, and uses none: the client's own thread does what a runtime would do. So it may be called inside of one, also on
+    /// its only worker. But that worker's other tasks stand still meanwhile: a lock that one of them has, or waits for, never
+    /// comes. There `.await` it, or go to a blocking thread.
+    ///
+    /// What needs its runtime needs it here, too: a future that was polled there before, and those of `fencelock::sql` over drivers of tokio's.
+    /// `lost()`, `suspect()` and `renewed()` do not end with a release, so nobody who may release should wait for the thread that waits for them.
     ///
     /// # Panics
     /// Where the future does.
@@ -58,9 +56,11 @@ impl<F: Future> Wait for F {}
 /// assert_eq!(fencelock_core::blocking::block_on(async { 42 }), 42);
 /// ```
 pub fn block_on<F: Future>(future: F) -> F::Output {
-    struct Unpark(Thread);
+    /// What is woken is remembered here: the thread's own mark is taken by whatever else parks it meanwhile, such as a wait within this one.
+    struct Unpark(Thread, AtomicBool);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {
+            self.1.store(true, Release);
             self.0.unpark();
         }
     }
@@ -71,13 +71,19 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
             WAITS.set(self.0);
         }
     }
-    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let unpark = Arc::new(Unpark(thread::current(), AtomicBool::new(false)));
+    let waker = Waker::from(unpark.clone());
     let _before = Before(WAITS.replace(true));
-    let mut future = pin!(future);
+    // A task of tokio's has a budget for each of its polls, and what it is out of wakes it when it yields: it does not, here.
+    let mut future = pin!(tokio::task::unconstrained(future));
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(output) => return output,
-            Poll::Pending => thread::park(),
+            Poll::Pending => {
+                while !unpark.1.swap(false, Acquire) {
+                    thread::park();
+                }
+            }
         }
     }
 }
@@ -88,7 +94,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
 pub fn runtime() -> Option<Handle> {
     if WAITS.get() { None } else { Handle::try_current().ok() }
 }
-/// Whose thread this is, its tasks stand still.
-pub(crate) fn waits_on_a_runtime() -> bool {
-    WAITS.get() && Handle::try_current().is_ok()
+/// This thread stands still until something is ready.
+pub(crate) fn waits() -> bool {
+    WAITS.get()
 }

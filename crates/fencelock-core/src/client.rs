@@ -106,6 +106,7 @@ impl Core {
         if runtime().is_some() {
             return call.await;
         }
+        self.host.may_wait()?;
         let (tx, rx) = oneshot::channel();
         self.host.job(Job::Run(Box::pin(async move { drop(tx.send(call.await)) })));
         rx.await.unwrap_or_else(|_| Err(Error::closed("call")))
@@ -432,6 +433,7 @@ impl Client {
         if self.core.host.is_forked() {
             return Ok(());
         }
+        self.core.host.may_wait()?;
         self.core.closed.store(true, Release);
         self.core.end.notify_waiters();
         self.core.turns.let_go();

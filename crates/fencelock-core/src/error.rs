@@ -141,8 +141,7 @@ impl Error {
     /// A semaphore that has another size (SAFETY K4): the same words on every engine.
     pub fn other_capacity(operation: &'static str, name: &Name, wanted: u32, now: u32) -> Self {
         let other = format!("the semaphore has {now} permits, not {wanted}");
-        let way_out =
-            format!("all its users name the same number; Semaphore::resize({now}, {wanted}) changes it for all");
+        let way_out = format!("all its users name the same number; a resize from {now} changes it for all");
         Self::new(ErrorKind::CapacityMismatch, operation, other).with("name", name).hint(way_out)
     }
 

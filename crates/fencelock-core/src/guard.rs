@@ -166,7 +166,8 @@ impl Held {
             }
         }
     }
-    /// Resolves when less than `d` is left, that is when renewals fail: time to stop cleanly *before* the loss. Never after a release.
+    /// Resolves when less than `d` is left, because renewals fail or it is not renewed any more: time to stop cleanly *before* the loss. Never
+    /// after a release.
     ///
     /// # Cancel safety
     /// Drop it and ask again as often as you like.
@@ -182,7 +183,9 @@ impl Held {
                 if left <= d {
                     return;
                 }
-                let nap = core.upgrade().map(|core| core.pause(left - d));
+                // Again and again: timers stand still while the host sleeps, the lease does not.
+                let nap = (left - d).min(Duration::from_secs(1));
+                let nap = core.upgrade().map(|core| core.pause(nap));
                 tokio::select! {
                     biased;
                     () = hold.until(|life| life.is_over().then_some(())) => {}

@@ -56,7 +56,7 @@ fn a_semaphore_has_one_size_and_permits_are_counted_from_one() {
     let (server, a, b) = pair();
     runtime().block_on(async {
         let held = a.semaphore("x", 3).acquire(1).await.unwrap();
-        let words = ["the semaphore has 3 permits, not 5", "resize(3, 5)"];
+        let words = ["the semaphore has 3 permits, not 5", "a resize from 3"];
         says(b.semaphore("x", 5).acquire(1).await.unwrap_err(), ErrorKind::CapacityMismatch, &words);
         held.release().await.unwrap();
         // The size is stored: nobody has to be there.

@@ -231,14 +231,74 @@ impl Unguarded {
     }
 }
 
-/// A client whose keeper is on the caller's runtime cannot serve a thread of it that waits: refused, and not stuck.
+/// A client whose keeper is on this thread cannot serve it while it waits: refused, and not stuck; also what is asked of a guard.
+///
+/// Planted to see it go red: only what begins an attempt is refused.
 #[tokio::test]
 async fn a_keeper_on_this_runtime_serves_nobody_who_waits_there() {
     let engine = Arc::new(fencelock::memory::MemoryEngine::new());
     let client = Client::builder(engine).keeper_here().build().unwrap();
-    let refused = client.mutex("x").lock().wait().map(drop).unwrap_err();
-    assert_eq!(refused.kind(), ErrorKind::InvalidConfig, "{refused}");
+    let refused = |error: fencelock::Error| assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    refused(client.mutex("x").lock().wait().map(drop).unwrap_err());
+    let guard = client.mutex("x").lock().await.unwrap();
+    refused(guard.release().wait().unwrap_err());
+    refused(client.inspect("x").wait().map(drop).unwrap_err());
+    refused(client.shutdown(STUCK).wait().unwrap_err());
+    // What was not released there was dropped, and that releases.
     client.mutex("x").lock().await.unwrap().release().await.unwrap();
+    client.shutdown(STUCK).await.unwrap();
+}
+
+/// A task of tokio's may do so much before it yields; whoever waits within one never does, and goes on all the same.
+///
+/// Planted to see it go red: a future that is polled under the task's budget: stuck at the 128th answer, or spinning.
+#[test]
+fn a_task_that_waits_many_times() {
+    use tokio::runtime::Builder;
+    let work = |client: Client| {
+        for n in 0..300 {
+            client.mutex(format!("n{n}")).lock().wait().unwrap().release().wait().unwrap();
+        }
+    };
+    let runtimes: [fn() -> Builder; 2] = [Builder::new_current_thread, Builder::new_multi_thread];
+    let (tx, rx) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for runtime in runtimes {
+            let runtime = runtime().worker_threads(1).enable_all().build().unwrap();
+            let client = runtime.block_on(fencelock::connect("memory:")).unwrap();
+            let (here, there) = (client.clone(), client.clone());
+            runtime.block_on(async { work(here) });
+            runtime.block_on(async { tokio::spawn(async move { work(there) }).await.unwrap() });
+            tx.send(()).unwrap();
+        }
+    });
+    for flavour in ["the only thread", "a worker"] {
+        assert!(rx.recv_timeout(STUCK).is_ok(), "stuck: {flavour}");
+    }
+}
+
+/// A wait within a wait: what the outer one was woken for meanwhile is not lost.
+///
+/// Planted to see it go red: the thread's own mark alone, which the inner wait takes.
+#[test]
+fn a_wait_within_a_wait() {
+    let client = fencelock::connect("memory:").wait().unwrap();
+    let (tx, rx) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let guard = client.mutex("outer").lock().wait().unwrap();
+        let (inner, token) = (client.clone(), guard.token());
+        let work = async move {
+            // The loss comes while the inner ones wait, and wakes this thread, not the inner one's future.
+            inner.force_release("outer", token).wait().unwrap();
+            for n in 0..50 {
+                inner.mutex(format!("inner{n}")).lock().wait().unwrap().release().wait().unwrap();
+            }
+            std::future::pending::<()>().await;
+        };
+        let end = guard.run(work).wait().map(drop);
+        tx.send(end.unwrap_err().kind()).unwrap();
+    });
+    assert_eq!(rx.recv_timeout(STUCK), Ok(ErrorKind::Lost));
 }
 
 /// A client outlives the runtime on which it was connected, and those on which it was used: also what is held.

@@ -1,7 +1,7 @@
 //! Where the keeper lives: on two threads of its own, or on the caller's runtime (tests with paused time).
 use super::{Bell, Job, Keeper};
 use crate::{
-    blocking::waits_on_a_runtime,
+    blocking::waits,
     clock::Clock,
     engine::Engine,
     error::{Error, ErrorKind, Result},
@@ -71,12 +71,14 @@ impl Host {
         }
         Ok(())
     }
-    /// A keeper on the runtime whose thread waits for it would never come to it.
+    /// A keeper on the thread that waits for it would never come to it.
     pub(crate) fn may_wait(&self) -> Result<()> {
-        if self.here && waits_on_a_runtime() {
-            let itself =
-                Error::new(ErrorKind::InvalidConfig, "connect", "keeper_here cannot serve a thread that waits");
-            return Err(itself.hint("await it, or leave keeper_here out"));
+        let is_here = || self.thread.get() == Some(&thread::current().id());
+        if waits() && if self.here { Handle::try_current().is_ok() } else { is_here() } {
+            let itself = Error::new(ErrorKind::InvalidConfig, "wait", "the client's keeper is on this very thread");
+            return Err(itself.hint(
+                "await it, or wait on another thread; keeper_here, as testing::memory() has it, is for async tests",
+            ));
         }
         Ok(())
     }
