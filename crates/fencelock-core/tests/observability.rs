@@ -1,7 +1,6 @@
 //! What those who watch a program see of its locks: every figure and every span, after everything that can happen to a lock, and no gauge
 //! that stays up. On one thread and on paused time, so that each test has a recorder and a subscriber of its own, and times are exact.
 #![allow(clippy::unwrap_used)]
-#[allow(dead_code)]
 mod common;
 #[path = "common/watch.rs"]
 mod watch;
