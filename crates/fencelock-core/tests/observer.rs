@@ -1,6 +1,5 @@
 //! A subscriber is foreign code: one that hangs keeps nobody from hearing that a lock is lost (SAFETY G3).
 #![allow(clippy::unwrap_used)]
-#[allow(dead_code)]
 mod common;
 
 use common::{SEC, cuttable, lease, one_thread, server, soon, within};
