@@ -69,8 +69,6 @@ fn every_engine_is_measured_beside_its_driver() {
     }
 }
 
-// Planted: the page written where it is to be from the start; the others left out after the first that is not there; the
-// code of the last one.
 #[test]
 fn several_in_one_call() {
     let (place, port) = (Place::new(), fencelock_testkit::Port::free());
@@ -106,7 +104,6 @@ fn several_in_one_call() {
     assert_eq!(engines, [vec![Value::from("memory:"); 4], vec![Value::from(database); 4]].concat());
 }
 
-// Planted: the link replaced, not what it leads to; the draft left; a device replaced by a page.
 #[test]
 fn a_page_takes_the_place_of_an_older_one() {
     let place = Place::new();

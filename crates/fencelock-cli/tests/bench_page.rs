@@ -117,8 +117,7 @@ fn dots(place: &Place, seen: &Value, width: u32, light: u8, colours: &[&str]) ->
     serde_json::from_value(counts).expect("counts")
 }
 
-// Planted: plots cut off at half their height; the figure of a bar at its beginning; bars as wide as the page;
-// the font of another server; no dark colours; URLs as they were given.
+// Planted: plots cut off at half their height; no dark colours; URLs as they were given.
 #[test]
 fn a_browser_without_a_network_shows_every_plot() {
     let (redis, place, nobody) = (Redis::start(), Place::on_disk(), Port::free());

@@ -1,4 +1,4 @@
-//! The ratio that `bench` tells is the same in every run of the same build: what is compared with it means something.
+//! How far the ratio that `bench` tells is off from run to run of the same build: the bar is for a machine that does nothing else.
 
 mod common;
 
@@ -9,8 +9,6 @@ use std::time::Duration;
 
 const RUNS: usize = 5;
 
-// Planted: ours and the bare driver's measured one after the other, each for the whole time, while the machine had other
-// work for the first half of a run.
 #[test]
 fn five_runs_tell_the_same_ratio() {
     let (redis, place) = (Redis::start(), Place::new());

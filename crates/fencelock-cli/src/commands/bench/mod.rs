@@ -164,7 +164,6 @@ fn command(urls: &[String], args: &Bench) -> String {
 mod tests {
     use super::*;
 
-    // Planted: only the first `@` looked at; keys shown.
     #[test]
     fn no_secret_is_shown() {
         for (url, as_shown) in [

@@ -300,7 +300,6 @@ fn date(seconds: u64) -> String {
 mod tests {
     use super::*;
 
-    // Planted: a leap year in 1900; the last days of a year in the next one.
     #[test]
     fn dates_know_leap_years() {
         assert_eq!(date(0), "1970-01-01 00:00 UTC");
@@ -310,7 +309,6 @@ mod tests {
         assert_eq!(date(4_107_542_400), "2100-03-01 00:00 UTC");
     }
 
-    // Planted: `escape` left out of the table; commas counted from the left.
     #[test]
     fn what_others_have_written_stays_text() {
         let row = |endpoint: &str| Row {

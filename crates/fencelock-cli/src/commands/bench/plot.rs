@@ -1,5 +1,6 @@
 //! Plots as SVG, by hand: bars that lie, and lines over steps. Colours and fonts are the page's; no meaning is in a
 //! colour alone.
+#![allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "ticks of a scale, a dozen at most")]
 
 use std::fmt::Write as _;
 
@@ -242,7 +243,6 @@ fn step(most: f64) -> f64 {
 mod tests {
     use super::*;
 
-    // Planted: the step rounded down; the decade of the least rounded up.
     #[test]
     fn a_scale_has_every_value_and_round_ticks() {
         let scale = Scale::over([420.0, 73.0, 0.0].into_iter(), 100.0, 200.0);
