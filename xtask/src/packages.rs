@@ -10,7 +10,10 @@ use std::path::Path;
 use std::process::Command;
 
 /// Command, or file (`*`: one folder of any name), and the Debian packages that bring it.
-const NEEDED: &[(&str, &[&str])] = &[
+type Needed = (&'static str, &'static [&'static str]);
+
+/// What the tests cannot do without.
+const NEEDED: &[Needed] = &[
     ("/usr/lib/postgresql/*/bin/postgres", &["postgresql"]),
     ("/usr/share/java/curator-recipes.jar", &["libcurator-recipes-java"]),
     ("/usr/share/java/slf4j-simple.jar", &["libslf4j-java"]),
@@ -42,14 +45,31 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("unshare", &["util-linux"]),
 ];
 
+/// The same of what not every apt has: the test that calls it says what it could not show. A browser is 100 MB to fetch,
+/// 300 MB on disk and some ten seconds: the smallest real one that Debian has.
+const WANTED: &[Needed] = &[("chromium-headless-shell", &["chromium-headless-shell"])];
+
 /// Installs what is missing. Where that cannot be done it says what to install, and fails.
 pub(crate) fn ensure() -> Result<(), String> {
     let path = env::var_os("PATH").unwrap_or_default();
-    let missing = missing(&path);
-    if missing.is_empty() {
+    let (needed, wanted) = (missing(NEEDED, &path), missing(WANTED, &path));
+    if needed.is_empty() && wanted.is_empty() {
         println!("   every command that the tests call is here");
         return Ok(());
     }
+    if !needed.is_empty() {
+        install_all(&path, NEEDED)?;
+    }
+    if !wanted.is_empty()
+        && let Err(why) = install_all(&path, WANTED)
+    {
+        println!("   {why}: the tests that call it say what they could not show");
+    }
+    Ok(())
+}
+
+fn install_all(path: &OsStr, all: &'static [Needed]) -> Result<(), String> {
+    let missing = missing(all, path);
     let packages: BTreeSet<&str> = missing.iter().flat_map(|(_, packages)| packages.iter().copied()).collect();
     let packages: Vec<&str> = packages.into_iter().collect();
     let commands: Vec<&str> = missing.iter().map(|(command, _)| *command).collect();
@@ -57,9 +77,9 @@ pub(crate) fn ensure() -> Result<(), String> {
 
     // Asked of /proc because std has no geteuid; without /proc we are not on Linux and apt-get is not there either.
     let root = fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0);
-    let sudo = !root && finds(&path, "sudo");
-    if !finds(&path, "apt-get") || !(root || sudo) {
-        let why = if finds(&path, "apt-get") { "neither root nor sudo" } else { "no apt-get here" };
+    let sudo = !root && finds(path, "sudo");
+    if !finds(path, "apt-get") || !(root || sudo) {
+        let why = if finds(path, "apt-get") { "neither root nor sudo" } else { "no apt-get here" };
         return Err(format!(
             "{why}; install the commands {} (Debian: apt-get install {}), then start again",
             commands.join(", "),
@@ -68,7 +88,7 @@ pub(crate) fn ensure() -> Result<(), String> {
     }
     run(apt(sudo).arg("update"))?;
     run(install(sudo).args(&packages))?;
-    let still: Vec<&str> = self::missing(&path).iter().map(|(command, _)| *command).collect();
+    let still: Vec<&str> = self::missing(all, path).iter().map(|(command, _)| *command).collect();
     if still.is_empty() { Ok(()) } else { Err(format!("installed, but not found: {}", still.join(", "))) }
 }
 
@@ -103,8 +123,8 @@ fn install(sudo: bool) -> Command {
     command
 }
 
-fn missing(path: &OsStr) -> Vec<&'static (&'static str, &'static [&'static str])> {
-    NEEDED.iter().filter(|(command, _)| !finds(path, command)).collect()
+fn missing(all: &'static [Needed], path: &OsStr) -> Vec<&'static Needed> {
+    all.iter().filter(|(command, _)| !finds(path, command)).collect()
 }
 
 pub(crate) fn finds(path: &OsStr, command: &str) -> bool {
@@ -139,7 +159,7 @@ mod tests {
     #[test]
     fn with_an_empty_path_every_command_is_missing() {
         let commands = NEEDED.iter().filter(|(command, _)| !command.starts_with('/')).count();
-        assert!(missing(OsStr::new("/nowhere")).len() >= commands);
+        assert!(missing(NEEDED, OsStr::new("/nowhere")).len() >= commands);
         assert!(finds(OsStr::new(""), "/etc/passwd") && !finds(OsStr::new(""), "/etc"));
         assert!(finds(OsStr::new(""), "/proc/*/status") && !finds(OsStr::new(""), "/proc/*/no-such-file"));
     }

@@ -275,13 +275,13 @@ pub(crate) struct Release {
 
 #[derive(Debug, Args)]
 pub(crate) struct Bench {
-    /// The engine, as with --url
+    /// The engines, one after the other, each as with --url
     #[arg(value_name = "URL", conflicts_with_all = ["url", "url_file"], value_parser = text())]
-    pub(crate) engine: Option<String>,
+    pub(crate) engines: Vec<String>,
     /// Print one JSON object a line
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write a page with the figures and bars, too
+    /// Write a page with plots and all figures, too; it needs nothing from elsewhere
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
     /// For so long each case runs

@@ -85,15 +85,20 @@ Examples:
 pub(crate) const BENCH: &str = "\
 Examples:
   fencelock bench                                      SQLite in the default place
-  fencelock bench redis://10.0.0.5 --html bench.html   a page with the figures, too
+  fencelock bench redis://10.0.0.5 postgres://db/app --html bench.html
+                                                       two of them, one after the other, and a page with plots, too
   fencelock bench --json --seconds 10 --tasks 1,64
 
-It works on the engine itself: names begin with bench/, and the others who use it feel the load. Cases:
+It works on the engines themselves: names begin with bench/, and the others who use them feel the load. Cases:
   uncontended  each task locks and releases a name of its own; beside it the bare driver sends the same statements
   contended    so many clients want one lock and hold it for a millisecond; hand: from the release to the next one's grant;
                commands: what the clients send for each grant, signs of life and all
   renew        so many locks are held and kept alive
-cpu is percent of a core, of this process with all its clients.";
+ratio: what ours is to the bare driver, in turns of a tenth of a second; the median of all rounds.
+cpu is percent of a core, of this process with all its clients.
+
+An engine that cannot be measured is told, and the others are: the exit code is that of the first one, 69 if it could not be
+reached, 78 if its URL is wrong.";
 
 pub(crate) const MIGRATE: &str = "\
 Whoever may create tables needs none of this: the first connection makes them. For the others, whose role may not:

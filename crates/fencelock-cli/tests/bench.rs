@@ -52,9 +52,9 @@ fn every_engine_is_measured_beside_its_driver() {
                 continue;
             }
             positive(row, &["raw_pairs_per_s", "ratio"]);
-            // Both are rounded.
-            let rounding = 0.02 + 0.5 * (1.0 + of("ratio")) / of("raw_pairs_per_s");
-            assert!((of("ratio") - of("pairs_per_s") / of("raw_pairs_per_s")).abs() < rounding, "{row}");
+            // It is the median of all rounds, not the ratio of the medians: near it, where the machine ran.
+            let of_medians = of("pairs_per_s") / of("raw_pairs_per_s");
+            assert!((0.25..4.0).contains(&(of("ratio") / of_medians)), "{row}");
             assert!(of("p50_us") <= of("p99_us") && row.get("handoff_p50_us").is_none(), "{row}");
         }
         positive(&rows[2], &["pairs_per_s", "p50_us", "handoff_p50_us", "handoff_p99_us"]);
@@ -70,17 +70,55 @@ fn every_engine_is_measured_beside_its_driver() {
 }
 
 #[test]
-fn a_table_and_a_page() {
-    let place = Place::new();
-    let page = place.path("page.html");
-    let mut command = place.fencelock();
-    command.args(SHORT).arg("memory:").arg("--html").arg(&page);
-    let (code, out, err) = finish_within(&mut command, Duration::from_secs(60));
+fn several_in_one_call() {
+    let (place, port) = (Place::new(), fencelock_testkit::Port::free());
+    let nobody = format!("redis://me:hunter2@127.0.0.1:{port}");
+    let bench = |engines: &[&str]| {
+        let mut command = place.fencelock();
+        command.args(SHORT).args(["--html", "page.html"]).args(engines);
+        finish_within(&mut command, Duration::from_secs(120))
+    };
+    std::fs::write(place.path("page.html"), "an older one").expect("a file");
+    let (code, out, err) = bench(&[&nobody, "redis://h?colour=red"]);
+    assert_eq!((code, out.as_str()), (69, ""), "{err}");
+    assert_eq!(place.read("page.html"), "an older one");
+
+    let (code, out, err) = bench(&["memory:", &nobody, "memory:?colour=red", &place.url()]);
+    assert_eq!(code, 69, "{err}");
+    let heads: Vec<_> = out.lines().filter(|line| line.contains(" native ")).collect();
+    let database = place.path("locks.db").display().to_string();
+    assert_eq!(heads, ["memory native memory:".to_owned(), format!("sqlite native {database}")]);
+    assert_eq!(out.lines().count(), 2 * (2 + 4), "{out}");
+    assert!(err.contains(&format!("fencelock: redis:…@127.0.0.1:{port}: ")) && err.contains("no connection"), "{err}");
+    assert!(err.contains("fencelock: memory:?…: ") && err.contains("colour") && !err.contains("hunter2"), "{err}");
+    let page = place.read("page.html");
+    assert!(page.contains("Not measured: redis:…@") && !page.contains("hunter2"), "{page}");
+    assert_eq!(page.matches("<tr>").count(), 1 + 2 * 4, "{page}");
+
+    let (code, out, err) = finish_within(
+        place.fencelock().args(SHORT).args(["--json", "memory:", &place.url()]),
+        Duration::from_secs(120),
+    );
     assert_eq!(code, 0, "{err}");
-    assert_eq!(out.lines().count(), 2 + 4, "{out}");
-    assert!(out.starts_with("memory native\n") && out.contains("uncontended"), "{out}");
-    let page = std::fs::read_to_string(page).expect("the page");
-    assert_eq!(page.matches("<tr>").count(), 1 + 4, "{page}");
+    let engines: Vec<_> = rows(&out).iter().map(|row| row["endpoint"].clone()).collect();
+    assert_eq!(engines, [vec![Value::from("memory:"); 4], vec![Value::from(database); 4]].concat());
+}
+
+#[test]
+fn a_page_takes_the_place_of_an_older_one() {
+    let place = Place::new();
+    std::fs::create_dir(place.path("pages")).expect("a folder");
+    std::fs::write(place.path("pages/old.html"), "an older one").expect("a file");
+    std::os::unix::fs::symlink("pages/old.html", place.path("link.html")).expect("a link");
+    let quick = ["bench", "--seconds", "0.1", "--tasks", "1", "--waiters", "2", "--holders", "0", "memory:", "--html"];
+    let (code, _, err) = finish(place.fencelock().args(quick).arg("link.html"));
+    assert_eq!(code, 0, "{err}");
+    assert!(place.path("link.html").is_symlink() && place.read("pages/old.html").ends_with("</dl>\n"));
+    let there: Vec<_> = std::fs::read_dir(place.path("pages")).expect("a folder").flatten().collect();
+    assert_eq!(there.len(), 1, "{there:?}");
+
+    let (code, out, err) = finish(place.fencelock().args(quick).arg("/dev/stdout"));
+    assert!(code == 0 && out.contains("<!doctype html>") && std::path::Path::new("/dev/stdout").is_symlink(), "{err}");
 }
 
 #[test]
@@ -94,8 +132,10 @@ fn what_it_cannot_do() {
         (vec!["memory:".to_owned(), "--seconds".to_owned(), "0".to_owned()], 64, "--seconds"),
         (vec!["memory:".to_owned(), "--url".to_owned(), "memory:".to_owned()], 64, "--url"),
         (vec!["memory:".to_owned(), "--html".to_owned(), "/nowhere/page".to_owned()], 74, "/nowhere/page"),
+        (vec!["memory:".to_owned(), "--html".to_owned(), "/".to_owned()], 74, "cannot write /"),
     ] {
-        let (code, _, err) = finish(place.fencelock().args(SHORT.iter().take(3)).args(&arguments));
+        let (code, out, err) = finish(place.fencelock().args(SHORT.iter().take(3)).args(&arguments));
         assert!(code == expected && err.contains(said), "{arguments:?}: {code} {err}");
+        assert_eq!(out, "", "told before anything is measured");
     }
 }

@@ -15,21 +15,35 @@ fn example(name: &str, url: &str) -> Command {
     command
 }
 
-fn shop(url: &str) {
-    let (code, out, err) = finish_within(&mut example("oversell", url), std::time::Duration::from_secs(60));
-    assert_eq!(code, 0, "{url}: {out} {err}");
-    assert_eq!(out.matches("refused: ").count(), 1, "{url}: {out}");
+/// What the shop has told.
+fn shop(url: &str) -> String {
+    let (code, story, err) = finish_within(&mut example("oversell", url), std::time::Duration::from_secs(60));
+    assert_eq!(code, 0, "{url}: {story} {err}");
+    assert_eq!(story.matches("refused: ").count(), 1, "{url}: {story}");
+    assert_eq!(story.matches("not sold, for somebody else has written since").count(), 1, "{url}: {story}");
     for other in ["leader", "fenced_store"] {
         let (code, out, err) = finish_within(&mut example(other, url), std::time::Duration::from_secs(60));
         assert_eq!(code, 0, "{other} {url}: {out} {err}");
     }
+    story
 }
 
 // Planted: the check of the fence left out.
 #[test]
 fn the_shop_over_redis() {
     let server = Redis::start();
-    shop(&(server.url() + "?ttl=2s"));
+    let story = shop(&(server.url() + "?ttl=2s"));
+    // What goes wrong by hand, and what ours does at the same place.
+    for part in [
+        "it is locked for ever: its key has no end, and to whoever comes it is busy",
+        "the third has it, beside the second",
+        "the first goes on, and is told: ",
+        "to the third it is busy",
+        "and works; the second has it meanwhile",
+        "to the second it is busy",
+    ] {
+        assert_eq!(story.matches(part).count(), 1, "{part}: {story}");
+    }
 }
 
 // Planted: the same.
@@ -60,5 +74,14 @@ fn the_shop_over_etcd() {
 fn the_shop_over_zookeeper() {
     let server = ZooKeeper::start();
     // Its sessions take no less.
-    shop(&(server.url() + "?ttl=4s"));
+    let story = shop(&(server.url() + "?ttl=4s"));
+    let messages = |before: &str, after: &str| -> u64 {
+        let (_, rest) = story.split_once(before).unwrap_or_else(|| panic!("{before}: {story}"));
+        let (number, _) = rest.split_once(after).unwrap_or_else(|| panic!("{after}: {story}"));
+        number.parse().unwrap_or_else(|e| panic!("{number}: {e}"))
+    };
+    let herd = messages("8 are woken, and ask again, one for something; ", " messages");
+    let ours = messages("has given it back, the next has it: ", " messages");
+    // The word of the watch and two answers, to each; beside one of each, and signs of life.
+    assert!(herd >= 3 * 8 && ours < herd, "{ours} of {herd}");
 }

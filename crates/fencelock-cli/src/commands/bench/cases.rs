@@ -14,40 +14,74 @@ use fencelock::Client;
 
 use super::Arena;
 use super::report::Row;
+use crate::args::Bench;
 use crate::exit::Failure;
 
-/// Ours and the bare driver's, so often one after the other.
-const TURNS: u32 = 5;
+/// A turn of one side, about: so short that both sides of a round have the same machine.
+const TURN: f64 = 0.1;
+/// Of which there are so many at least.
+const ROUNDS: f64 = 5.0;
 /// A holder under contention does something, so that the others are in the queue when it ends.
 const HELD: Duration = Duration::from_millis(1);
 
-/// Each task takes a lock of its own and gives it back.
-pub(super) async fn uncontended(arena: &Arena, tasks: usize, seconds: f64) -> Result<Row, Failure> {
-    let span = Duration::from_secs_f64(seconds / f64::from(TURNS));
-    let (mut ours, mut raw, mut times, mut cpu) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for turn in 0..=TURNS {
-        let bare = match &arena.rival {
-            Some(rival) => Some(rival.turn(tasks, span).await?),
-            None => None,
-        };
-        let work = Cpu::start();
-        let (rate, took) = pairs(&arena.client, tasks, span).await?;
-        // The first one warms up.
-        if turn > 0 {
-            cpu.extend(work.part());
-            ours.push(rate);
-            raw.extend(bare);
-            times.extend(took);
+/// What is measured of every engine.
+pub(super) enum Case {
+    Uncontended { tasks: usize },
+    Contended { waiters: usize },
+    Renew { holders: usize },
+}
+
+impl Case {
+    pub(super) fn all(args: &Bench) -> Vec<Self> {
+        let uncontended = args.tasks.iter().map(|&tasks| Self::Uncontended { tasks });
+        let contended = args.waiters.iter().map(|&waiters| Self::Contended { waiters });
+        let renew = Some(Self::Renew { holders: args.holders }).filter(|_| args.holders > 0);
+        uncontended.chain(contended).chain(renew).collect()
+    }
+
+    pub(super) async fn measure(self, arena: &Arena, seconds: f64) -> Result<Row, Failure> {
+        match self {
+            Self::Uncontended { tasks } => uncontended(arena, tasks, seconds).await,
+            Self::Contended { waiters } => contended(arena, waiters, seconds).await,
+            Self::Renew { holders } => renew(arena, holders, seconds).await,
         }
     }
-    let (pairs, raw) = (median(ours), Some(raw).filter(|raw| !raw.is_empty()).map(median));
+}
+
+/// Each task takes a lock of its own and gives it back, in turns with the bare driver.
+async fn uncontended(arena: &Arena, tasks: usize, seconds: f64) -> Result<Row, Failure> {
+    let rounds = (seconds / TURN).round().max(ROUNDS);
+    let span = Duration::from_secs_f64(seconds / rounds);
+    let (mut ours, mut raw, mut times, mut cpu) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    // The first one warms up.
+    for round in 0..=rounds as u32 {
+        let mut bare = None;
+        let mut turn = None;
+        // Now this side is the first of a round, now that: what the machine loses or gains meanwhile is nobody's.
+        for side in 0..2 {
+            if (round + side) % 2 == 0 {
+                let work = Cpu::start();
+                turn = Some((pairs(&arena.client, tasks, span).await?, work.part()));
+            } else if let Some(rival) = &arena.rival {
+                bare = Some(rival.turn(tasks, span).await?);
+            }
+        }
+        if let (Some(((rate, took), part)), 1..) = (turn, round) {
+            ours.push(rate);
+            times.extend(took);
+            cpu.extend(part);
+            raw.extend(bare);
+        }
+    }
+    // Round by round: a machine that is slow for a while is slow for both.
+    let ratio = median(ours.iter().zip(&raw).map(|(ours, raw)| ours / raw).collect());
     Ok(Row {
-        pairs_per_s: Some(pairs.round()),
-        raw_pairs_per_s: raw.map(f64::round),
-        ratio: raw.map(|raw| hundredths(pairs / raw)),
+        pairs_per_s: median(ours).map(f64::round),
+        raw_pairs_per_s: median(raw).map(f64::round),
+        ratio: ratio.map(hundredths),
         p50_us: percentile(&mut times, 0.5),
         p99_us: percentile(&mut times, 0.99),
-        client_cpu: Some(median(cpu)),
+        client_cpu: median(cpu),
         ..arena.row("uncontended", tasks)
     })
 }
@@ -76,7 +110,7 @@ async fn pairs(client: &Client, tasks: usize, span: Duration) -> Result<(f64, Ve
 }
 
 /// So many clients want one lock. A hand-over lasts from the call of `release` until another one has it.
-pub(super) async fn contended(arena: &Arena, waiters: usize, seconds: f64) -> Result<Row, Failure> {
+async fn contended(arena: &Arena, waiters: usize, seconds: f64) -> Result<Row, Failure> {
     let mut clients = Vec::new();
     for _ in 0..waiters.max(1) {
         clients.push(arena.another().await?);
@@ -135,7 +169,7 @@ pub(super) async fn contended(arena: &Arena, waiters: usize, seconds: f64) -> Re
 }
 
 /// So many are held at once, and kept alive.
-pub(super) async fn renew(arena: &Arena, holders: usize, seconds: f64) -> Result<Row, Failure> {
+async fn renew(arena: &Arena, holders: usize, seconds: f64) -> Result<Row, Failure> {
     let can = &arena.client.info().capabilities;
     let ttl = Duration::from_secs(3).clamp(can.min_ttl, can.max_ttl);
     let mut guards = Vec::with_capacity(holders);
@@ -218,9 +252,9 @@ fn micros(d: Duration) -> u64 {
     u64::try_from(d.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn median(mut all: Vec<f64>) -> f64 {
+fn median(mut all: Vec<f64>) -> Option<f64> {
     all.sort_by(f64::total_cmp);
-    all.get(all.len() / 2).copied().unwrap_or_default()
+    all.get(all.len() / 2).copied()
 }
 
 fn percentile(all: &mut [u64], p: f64) -> Option<u64> {
@@ -240,6 +274,7 @@ mod tests {
         assert_eq!(percentile(&mut [7], 0.99), Some(7));
         assert_eq!(percentile(&mut [3, 1, 2, 4], 0.5), Some(2));
         assert_eq!(percentile(&mut [3, 1, 2, 4], 0.99), Some(4));
-        assert_eq!(median(vec![3.0, 1.0, 2.0]), 2.0);
+        assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
+        assert_eq!(median(Vec::new()), None);
     }
 }

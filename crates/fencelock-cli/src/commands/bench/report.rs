@@ -1,17 +1,19 @@
-//! A line for people, an object for programs, a page to look at.
+//! A line for people, an object for programs.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::exit::{self, Failure};
-use crate::render::plain;
+use crate::exit::Failure;
+use crate::render;
 
 /// One case. What does not apply is left out. Times are in µs; `client_cpu` is percent of a core, of this whole process.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Row {
     pub(super) engine: &'static str,
     pub(super) layout: &'static str,
+    /// Where it is: without a password.
+    pub(super) endpoint: String,
     pub(super) case: &'static str,
     /// Tasks, or clients that want the same lock.
     pub(super) tasks: usize,
@@ -40,8 +42,8 @@ pub(super) struct Row {
 }
 
 /// The columns of a table: heading, width, and what stands there.
-type Column = (&'static str, usize, fn(&Row) -> Option<String>);
-const COLUMNS: [Column; 12] = [
+pub(super) type Column = (&'static str, usize, fn(&Row) -> Option<String>);
+pub(super) const COLUMNS: [Column; 12] = [
     ("case", 11, |row| Some(row.case.to_owned())),
     ("tasks", 5, |row| Some(row.tasks.to_string())),
     ("pairs/s", 9, |row| row.pairs_per_s.map(|n| n.to_string())),
@@ -57,7 +59,7 @@ const COLUMNS: [Column; 12] = [
 ];
 
 /// `381µs`, `2.3ms`.
-fn time(us: u64) -> String {
+pub(super) fn time(us: u64) -> String {
     match us {
         0..1_000 => format!("{us}µs"),
         1_000..100_000 => format!("{}.{}ms", us / 1_000, us % 1_000 / 100),
@@ -67,16 +69,16 @@ fn time(us: u64) -> String {
 
 impl Row {
     pub(super) fn json(&self) -> Result<String, Failure> {
-        let text = serde_json::to_string(self).map_err(|e| Failure::new(exit::BUG, e.to_string()))?;
-        Ok(text + "\n")
+        render::object(self)
     }
 
-    /// With the headings above the first one.
+    /// With the headings above the first one of an engine.
     pub(super) fn line(&self, first: bool) -> String {
         let mut text = String::new();
         if first {
             let heading = COLUMNS.iter().map(|(name, width, _)| format!("{name:>width$}")).collect::<Vec<_>>();
-            let _ = writeln!(text, "{} {}\n{}", self.engine, self.layout, heading.join("  "));
+            let endpoint = render::plain(&self.endpoint);
+            let _ = writeln!(text, "{} {} {endpoint}\n{}", self.engine, self.layout, heading.join("  "));
         }
         let cell = |(_, width, value): &Column| format!("{:>width$}", value(self).unwrap_or_default());
         let line = COLUMNS.iter().map(cell).collect::<Vec<_>>().join("  ");
@@ -85,43 +87,23 @@ impl Row {
     }
 }
 
-/// One page without anything from elsewhere: the table, and a bar for each rate.
-pub(super) fn html(endpoint: &str, rows: &[Row]) -> String {
-    let escaped = plain(endpoint).replace('&', "&amp;").replace('<', "&lt;");
-    let mut page = format!(
-        "<!doctype html><meta charset=utf-8><title>fencelock bench</title>\n<style>body{{font:14px sans-serif;margin:2em}}\
-         td,th{{padding:.2em .8em;text-align:right}}div{{background:#38c;height:.8em}}div.bare{{background:#bbb}}</style>\n\
-         <h1>fencelock bench</h1><p>{escaped}</p>\n<table><tr>"
-    );
-    COLUMNS.iter().for_each(|(name, ..)| page += &format!("<th>{name}"));
-    page += "<th>pairs a second, and the bare driver's\n";
-    let most = rows.iter().flat_map(|row| [row.pairs_per_s, row.raw_pairs_per_s]).flatten().fold(1.0, f64::max);
-    for row in rows {
-        page += "<tr>";
-        COLUMNS.iter().for_each(|(_, _, value)| page += &format!("<td>{}", value(row).unwrap_or_default()));
-        page += "<td style='width:20em'>";
-        for (class, rate) in [("ours", row.pairs_per_s), ("bare", row.raw_pairs_per_s)] {
-            if let Some(rate) = rate {
-                page += &format!("<div class={class} style='width:{:.1}%'></div>", 100.0 * rate / most);
-            }
-        }
-        page += "\n";
-    }
-    page + "</table>\n"
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn what_does_not_apply_is_left_out() {
-        let row =
-            Row { engine: "redis", layout: "native", case: "renew", tasks: 1, holders: Some(5), ..Row::default() };
-        let json = r#"{"engine":"redis","layout":"native","case":"renew","tasks":1,"holders":5}"#;
-        assert_eq!(row.json().unwrap().trim_end(), json);
+        let row = Row {
+            engine: "redis",
+            layout: "native",
+            endpoint: "redis://h:6379/0".to_owned(),
+            case: "renew",
+            tasks: 1,
+            holders: Some(5),
+            ..Row::default()
+        };
+        let json = r#""endpoint":"redis://h:6379/0","case":"renew","tasks":1,"holders":5}"#;
+        assert_eq!(row.json().unwrap().trim_end(), r#"{"engine":"redis","layout":"native","#.to_owned() + json);
         assert_eq!([999, 1_234, 250_000].map(time), ["999µs", "1.2ms", "250ms"]);
-        let page = html("redis://a<b&c", &[row]);
-        assert!(page.contains("redis://a&lt;b&amp;c") && page.contains("<td>renew"));
     }
 }

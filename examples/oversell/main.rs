@@ -1,21 +1,22 @@
 //! The shop: one article is left, and two machines sell it. Without a lock it is sold twice; with one it is not; a machine
-//! that is paused between its check and its write sells it twice in spite of the lock, unless the write is fenced.
+//! that is paused between its check and its write sells it twice in spite of the lock, unless the write is fenced. Two answers
+//! need no lock: a write that goes nowhere when somebody else has written, and one transaction for all of it.
 //!
 //! `cargo run --example oversell [URL]`: locks in SQLite, or wherever the URL says (`redis://…?ttl=2s`, `postgres://…?ttl=2s`,
 //! …): for so long a machine that is paused keeps the others waiting. The machines are processes, and the pause is a real
-//! one: SIGSTOP.
+//! one: SIGSTOP. Over Redis and ZooKeeper it shows as well what is often written there by hand, each beside ours.
+mod machine;
+mod redis_by_hand;
+mod zookeeper_by_hand;
+
 use fencelock::sql::{Row, Tx, fence, seen};
-use rusqlite::Connection;
+use machine::{Machine, Result, say, wait};
+use rusqlite::{Connection, TransactionBehavior};
 use std::{
     env,
-    error::Error,
-    io::{BufRead, BufReader, Write},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     time::Duration,
 };
-
-type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
@@ -23,6 +24,9 @@ async fn main() -> Result<()> {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words[..] {
         ["machine", way, shop, url] => machine(way, Path::new(shop), url).await,
+        ["ours", way, url] => machine::ours(way, url).await,
+        ["redis", way, url] => redis_by_hand::machine(way, url),
+        ["zookeeper", _, url] => zookeeper_by_hand::machine(url),
         [] => stories(None).await,
         [url] => stories(Some(url)).await,
         _ => Err("usage: oversell [URL]".into()),
@@ -31,13 +35,27 @@ async fn main() -> Result<()> {
 
 /// Sells the article if there is one. After its look at the shelf it waits for a word: anything may happen there.
 async fn machine(way: &str, shop: &Path, url: &str) -> Result<()> {
-    let guard = if way == "unlocked" {
-        None
-    } else {
+    let guard = if matches!(way, "locked" | "fenced") {
         let client = fencelock::connect(url).await?;
         Some(client.mutex("article/7").note("a machine of the shop").lock().await?)
+    } else {
+        None
     };
     let mut db = open(shop)?;
+    if way == "transaction" {
+        // Whoever comes meanwhile waits here.
+        let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let left: i64 = tx.query_row("SELECT n FROM stock WHERE id = 7", [], |row| row.get(0))?;
+        say(if left > 0 { "there is one" } else { "sold out" })?;
+        if left == 0 {
+            return Ok(());
+        }
+        wait()?;
+        tx.execute("UPDATE stock SET n = ?1 WHERE id = 7", [left - 1])?;
+        tx.execute("INSERT INTO sale (article) VALUES (7)", [])?;
+        tx.commit()?;
+        return say("sold");
+    }
     let left: i64 = db.query_row("SELECT n FROM stock WHERE id = 7", [], |row| row.get(0))?;
     // Yes, it is still ours. And then the machine stands still.
     guard.as_ref().map_or(Ok(()), |guard| guard.check())?;
@@ -45,7 +63,7 @@ async fn machine(way: &str, shop: &Path, url: &str) -> Result<()> {
     if left == 0 {
         return Ok(());
     }
-    std::io::stdin().read_line(&mut String::new())?;
+    wait()?;
 
     let mut tx = Tx::new(seen(db.transaction())?);
     if let (Some(guard), "fenced") = (&guard, way) {
@@ -54,7 +72,12 @@ async fn machine(way: &str, shop: &Path, url: &str) -> Result<()> {
             return say(&format!("refused: {refused}"));
         }
     }
-    seen(tx.execute("UPDATE stock SET n = ?1 WHERE id = 7", [left - 1]))?;
+    // With a version the write says what was seen, and goes nowhere when that has changed.
+    let unchanged = if way == "version" { " AND n = ?1 + 1" } else { "" };
+    let write = format!("UPDATE stock SET n = ?1 WHERE id = 7{unchanged}");
+    if seen(tx.execute(&write, [left - 1]))? == 0 {
+        return say("not sold, for somebody else has written since");
+    }
     seen(tx.execute("INSERT INTO sale (article) VALUES (7)", []))?;
     tx.commit().await?;
     say("sold")
@@ -64,35 +87,38 @@ async fn stories(url: Option<&str>) -> Result<()> {
     let folder = Folder::new()?;
     let locks = format!("sqlite:{}?ttl=2s", folder.0.join("locks.db").display());
     let url = url.unwrap_or(&locks);
+    let start = |way: &str, shop: &Path| Machine::start(&["machine", way, shop.to_str().ok_or("a path")?, url]);
 
-    let shop = folder.shop("unlocked")?;
-    let (mut one, mut two) = (Machine::start("unlocked", &shop, url)?, Machine::start("unlocked", &shop, url)?);
-    println!("no lock: the first machine sees that {}, the second that {}", one.hear()?, two.hear()?);
-    one.tell()?;
-    two.tell()?;
-    println!("         {}, and {}", one.hear()?, two.hear()?);
-    assert_eq!(sales(&shop)?, 2, "one article, sold twice");
+    for (way, told, all) in [("unlocked", "no lock", 2), ("version", "no lock, but a version", 1)] {
+        let shop = folder.shop(way)?;
+        let (mut one, mut two) = (start(way, &shop)?, start(way, &shop)?);
+        println!("{told}: the first machine sees that {}, the second that {}", one.hear()?, two.hear()?);
+        one.tell()?;
+        let first = one.hear()?;
+        two.tell()?;
+        println!("   … the first: {first}; the second: {}", two.hear()?);
+        assert_eq!(sales(&shop)?, all, "{way}");
+    }
 
-    let shop = folder.shop("locked")?;
-    let mut one = Machine::start("locked", &shop, url)?;
-    let shelf = one.hear()?;
-    let mut two = Machine::start("locked", &shop, url)?;
-    one.tell()?;
-    println!(
-        "a lock: the first machine sees that {shelf}: {}. Then the second has its turn: {}",
-        one.hear()?,
-        two.hear()?
-    );
-    assert_eq!(sales(&shop)?, 1);
+    for (way, told) in [("locked", "a lock"), ("transaction", "one transaction")] {
+        let shop = folder.shop(way)?;
+        let mut one = start(way, &shop)?;
+        let shelf = one.hear()?;
+        let mut two = start(way, &shop)?;
+        one.tell()?;
+        let first = one.hear()?;
+        println!("{told}: the first machine sees that {shelf}: {first}. Then the second has its turn: {}", two.hear()?);
+        assert_eq!(sales(&shop)?, 1, "{way}");
+    }
 
     for (way, all) in [("locked", 2), ("fenced", 1)] {
         let shop = folder.shop(&format!("{way} and paused"))?;
-        let mut one = Machine::start(way, &shop, url)?;
+        let mut one = start(way, &shop)?;
         let shelf = one.hear()?;
         one.signal("STOP")?;
         println!("{way}, and the first machine is paused after it has seen that {shelf} …");
         // It has the lock when the lease of the first one is over.
-        let mut two = Machine::start(way, &shop, url)?;
+        let mut two = start(way, &shop)?;
         let shelf = two.hear()?;
         two.tell()?;
         println!("   … the second has the lock, and sees that {shelf}: {}", two.hear()?);
@@ -101,12 +127,14 @@ async fn stories(url: Option<&str>) -> Result<()> {
         println!("   … the first goes on: {}", one.hear()?);
         assert_eq!(sales(&shop)?, all, "{way}");
     }
-    Ok(())
-}
 
-fn say(word: &str) -> Result<()> {
-    println!("{word}");
-    Ok(std::io::stdout().flush()?)
+    if url.starts_with("redis://") {
+        redis_by_hand::stories(url)?;
+    }
+    if url.starts_with("zookeeper://") {
+        zookeeper_by_hand::stories(url).await?;
+    }
+    Ok(())
 }
 
 fn open(shop: &Path) -> Result<Connection> {
@@ -117,38 +145,6 @@ fn open(shop: &Path) -> Result<Connection> {
 
 fn sales(shop: &Path) -> Result<i64> {
     Ok(open(shop)?.query_row("SELECT count(*) FROM sale", [], |row| row.get(0))?)
-}
-
-struct Machine {
-    child: Child,
-    says: BufReader<std::process::ChildStdout>,
-}
-impl Machine {
-    fn start(way: &str, shop: &Path, url: &str) -> Result<Self> {
-        let mut command = Command::new(env::current_exe()?);
-        let mut child =
-            command.args(["machine", way]).arg(shop).arg(url).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
-        let says = BufReader::new(child.stdout.take().ok_or("it has no output")?);
-        Ok(Self { child, says })
-    }
-    fn hear(&mut self) -> Result<String> {
-        let mut line = String::new();
-        self.says.read_line(&mut line)?;
-        Ok(line.trim().to_owned())
-    }
-    fn tell(&mut self) -> Result<()> {
-        Ok(self.child.stdin.as_mut().ok_or("it has no input")?.write_all(b"go on\n")?)
-    }
-    fn signal(&self, signal: &str) -> Result<()> {
-        let sent = Command::new("kill").args(["-s", signal, &self.child.id().to_string()]).status()?;
-        if sent.success() { Ok(()) } else { Err("it could not be signalled".into()) }
-    }
-}
-impl Drop for Machine {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Gone at the end.
