@@ -28,7 +28,7 @@ async fn becomes(figures: &Figures, id: &str, wanted: f64) {
     }
 }
 
-/// Planted: an event with the URL; a session's end that nobody counts.
+/// To plant: an event with the URL; a session's end that nobody counts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_is_told_and_no_secret() {
     let (recorder, watch) = (DebuggingRecorder::new(), Watch::default());
