@@ -256,7 +256,7 @@ fn renewals_are_counted_by_what_became_of_them() {
     });
 }
 
-/// To plant: a ticket leaves the gauge up.
+/// Planted: a ticket leaves the gauge up.
 #[test]
 fn a_hold_is_one_whoever_has_it() {
     watched(async |s| {
@@ -301,7 +301,7 @@ fn a_hold_is_one_whoever_has_it() {
     });
 }
 
-/// To plant: a release that nobody answers is told by nobody; what the keeper takes back is told outside the span of its attempt.
+/// Planted: a release that nobody answers is told by nobody; what the keeper takes back is told outside the span of its attempt.
 #[test]
 fn what_is_left_to_the_keeper_is_told() {
     watched(async |s| {
@@ -349,7 +349,7 @@ fn a_client_that_ends_with_holds_leaves_nothing_up() {
     });
 }
 
-/// To plant: the nodes of a quorum are described as clients are.
+/// Planted: the nodes of a quorum are described as clients are.
 #[test]
 fn a_quorum_is_one_engine() {
     let (recorder, watch) = (DebuggingRecorder::new(), Watch::default());
@@ -372,7 +372,7 @@ fn a_quorum_is_one_engine() {
     });
 }
 
-/// To plant: one of them without a description.
+/// Planted: one of them without a description.
 #[test]
 fn every_figure_says_what_it_is() {
     watched(async |s| {
