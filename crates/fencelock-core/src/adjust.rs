@@ -9,7 +9,6 @@ use crate::{
     types::{Grant, LossReason, Outcome, Renewed},
 };
 use std::time::Duration;
-use tracing::Instrument;
 
 pub(crate) fn lost_error(hold: &Hold, operation: &'static str) -> Error {
     let why = match hold.life() {
@@ -47,7 +46,8 @@ pub(crate) async fn renew_once(core: &Core, hold: &Hold, ttl: Duration, operatio
             return Err(lost_error(hold, operation));
         }
         let span = observe::renewal(keeper, hold);
-        let renew = observe::timed(keeper, "renew", core.engine().renew(&grant)).instrument(span.clone());
+        let renew = observe::timed(keeper, "renew", core.engine().renew(&grant));
+        let renew = observe::Within::new(span.clone(), renew);
         let answers = tokio::select! {
             biased;
             answers = renew => answers,

@@ -12,7 +12,7 @@ use crate::{
     keeper::Job,
     locks::Owner,
     mutants::{Mutant, lives},
-    observe::{self, Acquiring},
+    observe::{self, Acquiring, Within},
     pauses::Pauses,
     turns::{Entry, Turn},
     types::{Busy, Claim, Grant, Lease, LossReason, Missing, Outcome, Renewed, Request},
@@ -27,7 +27,6 @@ use std::{
     time::Duration,
 };
 use tokio::sync::oneshot;
-use tracing::Instrument;
 
 /// How long the reply in flight is waited for when nobody wants the attempt any more: an engine that does not answer keeps
 /// neither a caller whose patience is over nor those who wait behind him.
@@ -106,8 +105,11 @@ impl<A> Acquire<A> {
             owner.check(&self.core)?;
         }
         let attempt = attempt(self.core.clone(), request.clone(), patience, owner);
-        let attempt: Attempt =
-            if self.seen.is_some() { Box::pin(attempt.instrument(observe::span(&request))) } else { Box::pin(attempt) };
+        let attempt: Attempt = if self.seen.is_some() {
+            Box::pin(Within::new(observe::span(&request), attempt))
+        } else {
+            Box::pin(attempt)
+        };
         if runtime().is_some() {
             return Ok(Stage::Here(request, attempt));
         }
@@ -153,8 +155,8 @@ impl<A: Claimed> Future for Acquire<A> {
                 }
                 Stage::Task(request, mut rx) => {
                     let Poll::Ready(answer) = Pin::new(&mut rx).poll(cx) else {
-                        this.seen.iter_mut().for_each(Acquiring::queued);
                         this.stage = Stage::Task(request, rx);
+                        this.seen.iter_mut().for_each(Acquiring::queued);
                         return Poll::Pending;
                     };
                     return Poll::Ready(this.answered(answer.unwrap_or_else(|_| Err(Error::closed("lock")))));
@@ -197,7 +199,7 @@ impl<A> Acquire<A> {
     /// A task ends it, or the keeper does.
     fn abandon(&self, request: Request) {
         if !request.is_settled() {
-            self.core.host.job(Job::Undo { request, running: true });
+            self.core.host.job(Job::undo(request, true));
         }
     }
 }
@@ -293,7 +295,7 @@ impl<'a> Undo<'a> {
     }
     /// The wait may go on under another hold id: it is not stopped.
     fn leave_to_keeper(mut self) {
-        self.core.host.job(Job::Undo { request: self.request.clone(), running: false });
+        self.core.host.job(Job::undo(self.request.clone(), false));
         self.armed = false;
     }
 }
@@ -303,7 +305,7 @@ impl Drop for Undo<'_> {
     fn drop(&mut self) {
         if self.armed {
             self.request.stop();
-            self.core.host.job(Job::Undo { request: self.request.clone(), running: false });
+            self.core.host.job(Job::undo(self.request.clone(), false));
         }
     }
 }
@@ -359,7 +361,7 @@ pub(crate) async fn adopt(core: &Arc<Core>, request: &Request, ticket: &Grant) -
     check(core, request)?;
     let seen = observe::acquiring(core, request);
     let deadline = core.keeper().clock.now() + ANSWER;
-    let answer = claim(core, request, Some(deadline), Some(ticket)).instrument(observe::span(request)).await;
+    let answer = Within::new(observe::span(request), claim(core, request, Some(deadline), Some(ticket))).await;
     if let Some(seen) = seen {
         seen.answered(&answer);
     }

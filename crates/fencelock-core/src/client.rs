@@ -107,7 +107,7 @@ impl Core {
             return call.await;
         }
         self.host.may_wait()?;
-        let (tx, rx) = oneshot::channel();
+        let (call, (tx, rx)) = (observe::elsewhere(call), oneshot::channel());
         self.host.job(Job::Run(Box::pin(async move { drop(tx.send(call.await)) })));
         rx.await.unwrap_or_else(|_| Err(Error::closed("call")))
     }
@@ -231,8 +231,8 @@ impl ClientBuilder {
     /// already.
     pub fn build(self) -> Result<Client> {
         let engine = self.engine.clone();
-        take(&engine)?;
         observe::describe(engine.info().scheme);
+        take(&engine)?;
         let made = self.core();
         if made.is_err() {
             free(&engine);
@@ -440,7 +440,7 @@ impl Client {
         for request in self.core.keeper().losses.awaited() {
             request.stop();
             // What cannot end by itself, on a runtime that is blocked, is withdrawn before the engine is closed.
-            self.core.host.job(Job::Undo { request, running: true });
+            self.core.host.job(Job::undo(request, true));
         }
         let ((late, mut timer), (tx, mut rx)) = (oneshot::channel(), oneshot::channel());
         self.core.host.job(Job::Run(Box::pin(async move {

@@ -21,7 +21,6 @@ use std::{
     sync::{Arc, atomic::Ordering},
     time::Duration,
 };
-use tracing::Instrument;
 
 /// A hold, whatever was claimed. Dropping it releases, without blocking and without a runtime.
 ///
@@ -189,7 +188,8 @@ impl Held {
                 tokio::select! {
                     biased;
                     () = hold.until(|life| life.is_over().then_some(())) => {}
-                    Some(true) = async { Some(nap?.await) } => {}
+                    // Nobody renews it any more.
+                    Some(woken) = async { Some(nap?.await) } => if !woken { return },
                 }
             }
         }
@@ -329,7 +329,7 @@ impl Held {
             }
             Duty::Release => {
                 let span = observe::releasing(self.core.keeper(), &self.hold);
-                self.give_up().instrument(span).await
+                if span.is_none() { self.give_up().await } else { observe::Within::new(span, self.give_up()).await }
             }
             Duty::Leave | Duty::Nothing => match self.hold.life() {
                 Life::Lost(_) => Err(self.lost_error("release")),

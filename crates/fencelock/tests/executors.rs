@@ -277,6 +277,21 @@ fn a_task_that_waits_many_times() {
     }
 }
 
+/// After a shutdown nobody renews any more: told at once to whoever asks when little is left, since nobody could wake him later.
+#[test]
+fn little_is_left_after_a_shutdown() {
+    let client = fencelock::connect("memory:").wait().unwrap();
+    let guard = client.mutex("x").lock().wait().unwrap();
+    client.shutdown(STUCK).wait().unwrap();
+    let (tx, rx) = std::sync::mpsc::channel();
+    let near = guard.expires_within(Duration::from_secs(1));
+    thread::spawn(move || {
+        near.wait();
+        let _ = tx.send(());
+    });
+    assert_eq!(rx.recv_timeout(STUCK), Ok(()));
+}
+
 /// A wait within a wait: what the outer one was woken for meanwhile is not lost.
 ///
 /// Planted to see it go red: the thread's own mark alone, which the inner wait takes.

@@ -8,7 +8,7 @@ use crate::{
     gate::through,
     hold::{Hold, Life},
     mutants::{Mutant, lives},
-    observe::{self, News},
+    observe::{self, News, Told, Within},
     pauses::Pauses,
     types::{LossReason, Request},
 };
@@ -23,7 +23,6 @@ use tokio::{
     task::JoinSet,
     time::{sleep, timeout},
 };
-use tracing::{Instrument, Span};
 
 /// How long one call of ours may take before it is sent again.
 const CALL: Duration = Duration::from_secs(1);
@@ -34,15 +33,22 @@ pub(crate) enum Job {
     /// The last writer of a hold is gone, and others of its owner read.
     Downgrade(Arc<Hold>),
     /// A guard was dropped. The span is the release's.
-    Release(Arc<Hold>, Span),
+    Release(Arc<Hold>, Told),
     /// Nobody wants this attempt any more. `running`: a task may still end it by itself.
-    Undo { request: Request, running: bool },
+    Undo { request: Request, running: bool, span: Told },
     /// Somebody's future: callers without a runtime.
     Run(Pin<Box<dyn Future<Output = ()> + Send>>),
     /// Closes the engine once everything above is done, says so, and ends the keeper.
     Close(Box<dyn FnOnce() + Send>),
 }
 
+impl Job {
+    /// Its span is the attempt's, which may be told as over before this is done.
+    pub(crate) fn undo(request: Request, running: bool) -> Self {
+        let span = observe::span(&request);
+        Self::Undo { request, running, span }
+    }
+}
 impl Keeper {
     /// Until `Close`, or until nobody can send a job any more.
     pub(super) async fn serve(self: Arc<Self>, mut inbox: mpsc::UnboundedReceiver<Job>) {
@@ -79,11 +85,10 @@ impl Keeper {
                     },
                     Some(Job::Release(hold, span)) => {
                         let until = if hold.not_before() > self.clock.now() { &mut late } else { &mut mending };
-                        self.run_in(until, self.clone().release(hold).instrument(span));
+                        self.run_in(until, Within::new(span, self.clone().release(hold)));
                     }
-                    Some(Job::Undo { request, running }) => {
-                        let span = observe::span(&request);
-                        self.run_in(&mut mending, self.clone().undo(request, running).instrument(span));
+                    Some(Job::Undo { request, running, span }) => {
+                        self.run_in(&mut mending, Within::new(span, self.clone().undo(request, running)));
                     }
                     Some(Job::Run(future)) => self.run_in(&mut others, future),
                     Some(Job::Close(done)) => {
@@ -116,7 +121,8 @@ impl Keeper {
     /// In a task: what listens is foreign code, and may panic.
     fn tell(self: &Arc<Self>, tasks: &mut JoinSet<()>, word: News) {
         let keeper = self.clone();
-        self.run_in(tasks, async move { observe::tell(&keeper, &word) });
+        // Beside the gate: who watches changes nothing of the order of our own work.
+        tasks.spawn(async move { observe::tell(&keeper, &word) });
     }
     fn renew_due(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let due = self.renewals.due(self.clock.now());
@@ -165,7 +171,7 @@ impl Keeper {
             Box::pin(async move {
                 sleep(self.clock.now().until(hold.known_end())).await;
                 let span = observe::releasing(&self, &hold);
-                self.release(hold).instrument(span).await;
+                Within::new(span, self.release(hold)).await;
             }) as _
         })
     }

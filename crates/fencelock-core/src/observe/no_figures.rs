@@ -4,7 +4,7 @@ use std::time::Duration;
 
 pub(super) const KEPT: bool = false;
 
-pub(crate) fn describe(_engine: &'static str) {}
+pub(super) fn describe(_engine: &'static str) {}
 pub(super) fn acquired(_engine: &'static str, _claim: &'static str, _outcome: &'static str, _wait: Duration) {}
 pub(super) fn hold(_engine: &'static str, _claim: &'static str, _held: Duration) {}
 pub(super) fn held(_engine: &'static str, _more: f64) {}

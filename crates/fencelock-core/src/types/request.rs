@@ -10,7 +10,7 @@ use std::{
     fmt,
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU8, AtomicU64, Ordering::*},
     },
     time::Duration,
@@ -35,7 +35,7 @@ struct Inner {
     changed: Notify,
     course: Mutex<Course>,
     /// Where somebody listens.
-    spans: OnceLock<Box<Spans>>,
+    spans: Mutex<Option<Arc<Spans>>>,
 }
 /// What all attempts of one wait share, under one mutex, so that "stopped" and "sent" have an order (SAFETY A3).
 #[derive(Default)]
@@ -74,7 +74,7 @@ impl Request {
     }
     fn make(wish: Wish, hold: HoldId, floor: Option<Token>, root: Option<Self>, whole: Option<Self>) -> Self {
         let (flags, changed, ends) = (AtomicU8::new(0), Notify::new(), AtomicU64::new(0));
-        let (course, spans) = (Mutex::default(), OnceLock::new());
+        let (course, spans) = (Mutex::default(), Mutex::default());
         Self(Arc::new(Inner { wish, hold, floor, ends, root, whole, flags, changed, course, spans }))
     }
     fn root(&self) -> &Inner {
@@ -182,11 +182,16 @@ impl Request {
     pub(crate) fn waits_in_store(&self) -> bool {
         self.is(IN_STORE)
     }
-    pub(crate) fn seen_by(&self, spans: Spans) {
-        let _ = self.root().spans.set(Box::new(spans));
+    pub(crate) fn seen_by(&self, spans: Option<Arc<Spans>>) {
+        let before = std::mem::replace(&mut *self.spans_mut(), spans);
+        // Not under the mutex: its end is foreign code.
+        drop(before);
     }
-    pub(crate) fn spans(&self) -> Option<&Spans> {
-        self.root().spans.get().map(|spans| &**spans)
+    pub(crate) fn spans(&self) -> Option<Arc<Spans>> {
+        self.spans_mut().clone()
+    }
+    fn spans_mut(&self) -> MutexGuard<'_, Option<Arc<Spans>>> {
+        self.root().spans.lock().unwrap_or_else(PoisonError::into_inner)
     }
     pub(crate) fn last_report(&self) -> Option<Busy> {
         self.course().busy.clone()

@@ -20,6 +20,8 @@ impl HostTime {
             }
             _ => Error::new(ErrorKind::Unreachable, "connect", "the boot id cannot be read").because(e),
         };
+        // A `/proc` of other processes says nothing of this one's namespace: it has no `self` here.
+        fs::read_link("/proc/self").map_err(refuse)?;
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").map_err(refuse)?.trim().to_owned();
         let offsets = match fs::read_to_string("/proc/self/timens_offsets") {
             Ok(offsets) => offsets,
