@@ -216,7 +216,9 @@ pub(crate) fn ended(keeper: &Keeper, hold: &Hold) {
     outside(|| {
         figures::held(engine, -1.0);
         figures::hold(engine, label(claim), held);
-        lost.map(|why| figures::lost(engine, reason(why)));
+        if let Some(why) = lost {
+            figures::lost(engine, reason(why));
+        }
     });
     outside(|| {
         span.record("hold_seconds", held.as_secs_f64()).record("end", lost.map_or("released", reason)).is_none()
@@ -284,7 +286,9 @@ pub(crate) fn renewed(keeper: &Keeper, span: Option<&Told>, answer: Renewed) {
         Renewed::Unknown => "unknown",
     };
     outside(|| figures::renewed(scheme(keeper), outcome));
-    outside(|| span.map(|span| _ = span.record("outcome", outcome)));
+    if let Some(span) = span {
+        outside(|| _ = span.record("outcome", outcome));
+    }
 }
 
 /// Made while its hold is open, whose part it is.
