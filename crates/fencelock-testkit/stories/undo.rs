@@ -62,7 +62,9 @@ pub(super) async fn no_orphan_outlives_its_attempt(
     let (proxy, url) = proxied(&server);
     let (proxy, c) = (Arc::new(proxy), client(&format!("{url}{query}")).await);
     let (mut longest, mut granted, met) = (Duration::ZERO, 0, Arc::<AtomicU32>::default());
-    for batch in 0..batches {
+    // On a machine that does a lot else nobody may be in time.
+    let mut batch = 0;
+    while batch < batches || (granted == 0 && batch < 5 * batches) {
         let (dices, many) = (seed.clone(), met.clone());
         proxy.rule(move |command| {
             if !command.windows(10).any(|part| part == b"fencelock_") {
@@ -105,8 +107,9 @@ pub(super) async fn no_orphan_outlives_its_attempt(
         proxy.calm();
         longest = longest.max(clean(&server, left).await);
         assert_eq!(c.held(), 0);
+        batch += 1;
     }
-    let (attempts, met) = (batches * BATCH, met.load(SeqCst));
+    let (attempts, met) = (batch * BATCH, met.load(SeqCst));
     assert!(granted > 0 && met > 0, "the run must bite: {granted} granted, {met} in trouble");
     let figure = format!("{longest:?} of {attempts} ({granted} granted, {met} commands in trouble)");
     let what = format!("{what}: attempts given up amid troubled commands, cuts and stalls: what is left ends after");
