@@ -29,6 +29,12 @@ impl<S: Subscriber> Layer<S> for Panics {
     fn on_new_span(&self, attributes: &Attributes<'_>, _: &Id, _: Context<'_, S>) {
         Self::at(attributes.metadata().target());
     }
+    fn on_enter(&self, _: &Id, _: Context<'_, S>) {
+        Self::at("fencelock");
+    }
+    fn on_exit(&self, _: &Id, _: Context<'_, S>) {
+        Self::at("fencelock");
+    }
     fn on_record(&self, _: &Id, _: &Record<'_>, _: Context<'_, S>) {
         Self::at("fencelock");
     }

@@ -20,6 +20,15 @@ fn by<T>(span: &Span, call: impl FnOnce() -> T) -> T {
         None => call(),
     }
 }
+/// Within this span. What is foreign is entering and leaving it: what is called is ours, and its panics are, too.
+fn inside<T>(span: &Span, call: impl FnOnce() -> T) -> T {
+    by(span, || {
+        let entered = outside(|| span.enter());
+        let done = call();
+        outside(|| drop(entered));
+        done
+    })
+}
 pub(super) fn of<T>(span: &Span, call: impl FnOnce() -> T) -> Option<T> {
     outside(|| by(span, call))
 }
@@ -77,7 +86,7 @@ impl<T> Future for Within<'_, T> {
         if this.span.is_none() {
             return inner.as_mut().poll(cx);
         }
-        by(&this.span, || this.span.in_scope(|| inner.as_mut().poll(cx)))
+        inside(&this.span, || inner.as_mut().poll(cx))
     }
 }
 impl<T> Drop for Within<'_, T> {
@@ -86,6 +95,6 @@ impl<T> Drop for Within<'_, T> {
         if self.span.is_none() {
             return drop(inner);
         }
-        by(&self.span, || self.span.in_scope(|| drop(inner)));
+        inside(&self.span, || drop(inner));
     }
 }

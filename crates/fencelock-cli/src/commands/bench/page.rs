@@ -8,6 +8,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use time::OffsetDateTime;
+
 use super::plot::{Bar, Group, Line, Plot, bars, escape, lines};
 use super::report::{COLUMNS, Row};
 use crate::exit::{self, Failure};
@@ -284,16 +286,14 @@ fn now() -> String {
     date(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()))
 }
 
-/// `2025-01-31 09:05 UTC`. Years begin in March here, so that a leap day is the last one of its year.
+/// `2025-01-31 09:05 UTC`; nothing of a clock that is out of the calendar.
 fn date(seconds: u64) -> String {
-    let (days, minutes) = (seconds / 86_400 + 719_468, seconds / 60 % 1_440);
-    let (era, day) = (days / 146_097, days % 146_097);
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let (day, later) = (day - (153 * month + 2) / 5 + 1, u64::from(month >= 10));
-    let month = if later == 1 { month - 9 } else { month + 3 };
-    format!("{}-{month:02}-{day:02} {:02}:{:02} UTC", 400 * era + year + later, minutes / 60, minutes % 60)
+    let at = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    let told = |at: OffsetDateTime| {
+        let (year, month, day) = (at.year(), u8::from(at.month()), at.day());
+        format!("{year}-{month:02}-{day:02} {:02}:{:02} UTC", at.hour(), at.minute())
+    };
+    at.map(told).unwrap_or_default()
 }
 
 #[cfg(test)]
