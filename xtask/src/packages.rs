@@ -15,6 +15,7 @@ type Needed = (&'static str, &'static [&'static str]);
 /// What the tests cannot do without.
 const NEEDED: &[Needed] = &[
     ("/usr/lib/postgresql/*/bin/postgres", &["postgresql"]),
+    ("/usr/lib/galera/libgalera_smm.so", &["galera-4"]),
     ("/usr/share/java/curator-recipes.jar", &["libcurator-recipes-java"]),
     ("/usr/share/java/slf4j-simple.jar", &["libslf4j-java"]),
     ("/usr/share/java/zookeeper.jar", &["libzookeeper-java"]),
@@ -39,6 +40,7 @@ const NEEDED: &[Needed] = &[
     ("psql", &["postgresql-client"]),
     ("redis-sentinel", &["redis-sentinel"]),
     ("redis-server", &["redis-server"]),
+    ("rsync", &["rsync"]),
     ("setpriv", &["util-linux"]),
     ("setsid", &["util-linux"]),
     ("sqlite3", &["sqlite3"]),

@@ -38,7 +38,7 @@ fn options(place: &Place, of: &str) -> Vec<String> {
 
 fn is_free(place: &Place) -> bool {
     let (code, out, err) = finish(place.fencelock().arg("list"));
-    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(code == 0 && (err.is_empty() || err.contains("there was no database")), "{err}");
     out.is_empty()
 }
 

@@ -35,6 +35,7 @@ fn set(place: &Place, bytes: &[u8]) -> (i32, String) {
 fn a_cell_is_read_and_written_by_its_version() {
     let place = Place::new();
     let run = |args: &[&str]| finish(place.fencelock().arg("cell").args(args));
+    assert!(run(&["get", "x"]).2.contains("there was no database"), "the first one makes it");
     assert_eq!(run(&["get", "x"]), (1, String::new(), "fencelock: x has no value\n".to_owned()));
     let (code, first, _) = run(&["set", "x", "-80", "--if-version", "0"]);
     assert_eq!((code, run(&["get", "x"]).1.as_str()), (0, "-80"));

@@ -16,10 +16,14 @@ fn holder(place: &Place) -> Running {
     holder
 }
 
-// Planted: `free` with exit code 1; the queue left out; host and note as they came.
+// Planted: nothing said of a database that is new; `free` with exit code 1; the queue left out; host and note as they came.
 #[test]
 fn status_tells_holder_and_queue() {
     let place = Place::new();
+    let (code, out, err) = finish(place.fencelock().args(["status", "x"]));
+    // Of a path that is mistyped, too, everything is free.
+    assert_eq!((code, out.as_str()), (0, "free\n"));
+    assert!(err.contains("there was no database at ") && err.contains("locks.db"), "{err}");
     let (code, out, err) = finish(place.fencelock().args(["status", "x"]));
     assert_eq!((code, out.as_str(), err.as_str()), (0, "free\n", ""));
     assert_eq!(finish(place.fencelock().args(["status", "-q", "x"])).0, 1);

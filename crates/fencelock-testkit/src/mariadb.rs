@@ -5,7 +5,7 @@ use crate::{
 };
 use rustix::process::Signal;
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command},
     sync::{Mutex, MutexGuard, PoisonError},
     thread,
@@ -13,6 +13,8 @@ use std::{
 };
 
 const READY: Duration = Duration::from_secs(30);
+/// The database that there is in each.
+const IN_TEST: &[&str] = &["-D", "test"];
 /// As whom it runs, where this is root.
 const USER: &str = "mysql";
 
@@ -24,6 +26,8 @@ pub struct MariaDb {
     arguments: Vec<String>,
     child: Mutex<Option<Child>>,
     folder: Folder,
+    /// What it uses beside its own one.
+    _more: Vec<Port>,
 }
 impl MariaDb {
     /// As it comes, but for what makes tests slow.
@@ -37,14 +41,62 @@ impl MariaDb {
     /// It does not start.
     #[must_use]
     pub fn with(settings: &[&str]) -> Self {
-        let folder = Folder::new("mariadb");
-        template::copy(&template(), &folder.path().join("data"));
-        template::give(folder.path(), USER);
-        let arguments = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
+        let server =
+            Self::ready(&template(), settings.iter().map(|setting| (*setting).to_owned()).collect(), Vec::new());
         assert!(server.restart(), "mariadbd did not start:\n{}", log_of(server.folder.path()));
-        server.ask("CREATE DATABASE IF NOT EXISTS test");
+        server.say(&[], "CREATE DATABASE IF NOT EXISTS test");
         server
+    }
+    /// Not started, with a copy of this data.
+    fn ready(template: &Path, arguments: Vec<String>, more: Vec<Port>) -> Self {
+        let folder = Folder::new("mariadb");
+        template::copy(template, &folder.path().join("data"));
+        template::give(folder.path(), USER);
+        Self { port: Port::free(), arguments, child: Mutex::default(), folder, _more: more }
+    }
+    /// So many nodes of Galera, which all take writes.
+    ///
+    /// # Panics
+    /// They do not start, or do not come together.
+    #[must_use]
+    pub fn galera(nodes: usize) -> Vec<Self> {
+        let (mut all, mut first): (Vec<Self>, _) = (Vec::new(), None);
+        for node in 0..nodes {
+            let ports: Vec<Port> = (0..3).map(|_| Port::free()).collect();
+            let [group, state, transfer] = [0, 1, 2].map(|n| ports[n].number());
+            let members = first.map_or_else(|| "gcomm://".to_owned(), |first| format!("gcomm://127.0.0.1:{first}"));
+            let provides = format!(
+                "base_host=127.0.0.1;base_port={group};gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{state};\
+                 gcache.size=16M;evs.keepalive_period=PT0.2S;evs.suspect_timeout=PT1S;evs.inactive_timeout=PT3S;\
+                 evs.inactive_check_period=PT0.2S"
+            );
+            let mut arguments = galera().map(str::to_owned).to_vec();
+            arguments.extend([
+                format!("--wsrep-cluster-address={members}"),
+                "--wsrep-node-address=127.0.0.1".to_owned(),
+                format!("--wsrep-node-name=n{node}"),
+                format!("--wsrep-sst-receive-address=127.0.0.1:{transfer}"),
+                format!("--wsrep-provider-options={provides}"),
+            ]);
+            let server = Self::ready(&galera_template(), arguments, ports);
+            assert!(server.restart(), "mariadbd did not start:\n{}", log_of(server.folder.path()));
+            first.get_or_insert(group);
+            all.push(server);
+        }
+        let deadline = Instant::now() + READY;
+        for server in &all {
+            let size = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'wsrep_cluster_size'";
+            while server.say(&[], size) != nodes.to_string() {
+                let logs =
+                    || all.iter().map(|server| log_of(server.folder.path())).collect::<Vec<_>>().join("\n====\n");
+                assert!(Instant::now() < deadline, "not together:\n{}", logs());
+                thread::sleep(Duration::from_millis(20));
+            }
+        }
+        if let Some(server) = all.first() {
+            server.say(&[], "CREATE DATABASE IF NOT EXISTS test");
+        }
+        all
     }
     /// One that can have replicas, with more settings: it keeps what they need of what is written from its first moment on, and loses nothing
     /// of that when it is killed.
@@ -161,17 +213,22 @@ impl MariaDb {
     /// # Panics
     /// The server refuses it.
     pub fn ask(&self, sql: &str) -> String {
-        let done = blocking(|| self.client(sql).output())
+        self.say(IN_TEST, sql)
+    }
+    fn say(&self, within: &[&str], sql: &str) -> String {
+        let done = blocking(|| self.client_in(within, sql).output())
             .unwrap_or_else(|e| panic!("mariadb: {e}; `cargo xtask test` installs it"));
         assert!(done.status.success(), "{sql}: {}", String::from_utf8_lossy(&done.stderr));
         String::from_utf8_lossy(&done.stdout).trim_end().to_owned()
     }
     /// `mariadb`, ready to be started.
     pub fn client(&self, sql: &str) -> Command {
+        self.client_in(IN_TEST, sql)
+    }
+    fn client_in(&self, within: &[&str], sql: &str) -> Command {
         let mut client = Command::new("mariadb");
         client.args(["--no-defaults", "-h", "127.0.0.1", "-P", &self.port.to_string(), "-u", "root", "-N", "-B"]);
-        let new = sql.starts_with("CREATE DATABASE");
-        client.args(if new { &["-e"][..] } else { &["-D", "test", "-e"] }).arg(sql);
+        client.args(within).args(["-e", sql]);
         client
     }
 }
@@ -239,4 +296,36 @@ mod tests {
         drop(server);
         assert!(!folder.exists());
     }
+}
+/// What a node of Galera is started with, beside where the others are.
+fn galera() -> [&'static str; 4] {
+    [
+        "--wsrep-on=ON",
+        "--wsrep-provider=/usr/lib/galera/libgalera_smm.so",
+        "--binlog-format=ROW",
+        "--innodb-autoinc-lock-mode=2",
+    ]
+}
+/// What a node has that was a cluster of one and was shut down: with a copy of it each joins without being sent more than the last steps.
+fn galera_template() -> PathBuf {
+    let (from, port) = (template(), Port::free());
+    template::made("galera", USER, |data| {
+        let script = r#"
+            set -e
+            cp -a "$1/." "$2"
+            echo "SHUTDOWN;" > "$2/shutdown.sql"
+            data=$2 mariadbd=$3 port=$4
+            shift 4
+            "$mariadbd" --no-defaults --datadir="$data" --skip-networking --socket="$data/socket" --pid-file="$data/pid" \
+                --tmpdir="$data" --innodb-log-file-size=32M --innodb-use-native-aio=0 --init-file="$data/shutdown.sql" \
+                --wsrep-cluster-address=gcomm:// --wsrep-node-address=127.0.0.1 \
+                --wsrep-provider-options="gmcast.listen_addr=tcp://127.0.0.1:$port" "$@" 2> "$data/log" || { cat "$data/log"; exit 1; }
+            rm -f "$data/shutdown.sql" "$data/galera.cache" "$data/log"
+        "#;
+        let mut words = vec!["sh".to_owned(), "-c".to_owned(), script.to_owned(), "sh".to_owned()];
+        words.extend([from.display().to_string(), data.display().to_string()]);
+        words.extend([program("mariadbd").display().to_string(), port.number().to_string()]);
+        words.extend(galera().map(str::to_owned));
+        words
+    })
 }

@@ -31,7 +31,7 @@ struct Object<'a> {
 fn get(common: &Common, args: &CellGet) -> Result<Finish, Failure> {
     let url = super::url(common)?;
     let now = super::runtime()?.block_on(async {
-        let client = super::connect(common, &url).await?;
+        let client = super::connect_to_look(common, &url).await?;
         Ok::<_, Failure>(client.cell(&args.name).load().await?)
     })?;
     let code = if now.value.is_some() { exit::OK } else { exit::NONE };

@@ -13,7 +13,7 @@ use crate::render;
 pub(crate) fn main(common: &Common, args: &List) -> Result<Finish, Failure> {
     let url = super::url(common)?;
     super::runtime()?.block_on(async {
-        let client = super::connect(common, &url).await?;
+        let client = super::connect_to_look(common, &url).await?;
         let mut shown: Option<Vec<String>> = None;
         let mut names: Vec<Name> = Vec::new();
         loop {

@@ -107,6 +107,19 @@ pub(crate) async fn connect(common: &Common, url: &str) -> Result<Client, Failur
     Ok(client)
 }
 
+/// For those who look: where there was no database yet nobody has locked anything, or the path is a wrong one. It is made, and that is said.
+pub(crate) async fn connect_to_look(common: &Common, url: &str) -> Result<Client, Failure> {
+    let new = fencelock::sqlite::Config::from_url(url).ok().map(|config| config.path).filter(|path| !path.exists());
+    let client = connect(common, url).await?;
+    if let Some(path) = new {
+        let path = crate::render::plain(&path.to_string_lossy());
+        complain(&format!(
+            "there was no database at {path}: nobody has locked anything there yet, or it is another one"
+        ));
+    }
+    Ok(client)
+}
+
 /// A runtime of one thread: the library keeps holds alive on threads of its own.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)

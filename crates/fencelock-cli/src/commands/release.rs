@@ -15,7 +15,7 @@ pub(crate) fn main(common: &Common, args: &Release) -> Result<Finish, Failure> {
     }
     let url = super::url(common)?;
     super::runtime()?.block_on(async {
-        let client = super::connect(common, &url).await?;
+        let client = super::connect_to_look(common, &url).await?;
         let status = client.inspect(&args.name).await?;
         // Who is hurt is shown before anything is done.
         for holder in &status.holders {

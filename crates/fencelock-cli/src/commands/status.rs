@@ -8,7 +8,7 @@ use crate::render;
 pub(crate) fn main(common: &Common, args: &Status) -> Result<Finish, Failure> {
     let url = super::url(common)?;
     super::runtime()?.block_on(async {
-        let client = super::connect(common, &url).await?;
+        let client = super::connect_to_look(common, &url).await?;
         let status = client.inspect(&args.name).await?;
         if args.quiet {
             return Ok(Finish::Code(if status.holders.is_empty() { exit::NONE } else { exit::OK }));

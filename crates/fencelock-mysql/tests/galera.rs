@@ -1,0 +1,111 @@
+//! Galera: several nodes, all of which take writes, and of which none knows what another one is just writing.
+//!
+//! Which fault was planted to see one go red stands at it.
+#![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+mod common;
+use common::*;
+use fencelock_conformance::within;
+use fencelock_core::{ErrorKind, Token};
+use fencelock_mysql::{MysqlEngine, MysqlSessionEngine};
+use fencelock_testkit::MariaDb;
+use std::{
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+/// Each with clients of its own: what is counted by no atomic is exact, tokens rise in the order of the grants, and nobody hears of what the nodes
+/// refused each other. (Red: what a node refused at its commit taken for a grant.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_of_several_nodes_exclude_each_other() {
+    let nodes = MariaDb::galera(2);
+    client(&nodes[0].url()).await;
+    eventually("the tables are everywhere", || std::future::ready(tables(&nodes[1]) > 0)).await;
+    let (count, tokens) = (Arc::new(AtomicU64::new(0)), Arc::new(Mutex::new(Vec::<Token>::new())));
+    let mut all = tokio::task::JoinSet::new();
+    for n in 0..6 {
+        let (client, count, tokens) = (client(&nodes[n % 2].url()).await, count.clone(), tokens.clone());
+        all.spawn(async move {
+            for _ in 0..10 {
+                let guard = client.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+                let seen = count.load(Relaxed);
+                tokens.lock().unwrap().push(guard.token());
+                tokio::task::yield_now().await;
+                count.store(seen + 1, Relaxed);
+                guard.release().await.unwrap();
+            }
+        });
+    }
+    let began = Instant::now();
+    while let Some(one) = within("all of them", all.join_next()).await {
+        one.unwrap();
+    }
+    assert_eq!(count.load(Relaxed), 60);
+    let tokens = tokens.lock().unwrap();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+    println!("60 holds over two nodes in {:?}", began.elapsed());
+}
+fn tables(node: &MariaDb) -> usize {
+    let made = "SELECT COUNT(*) FROM information_schema.ROUTINES WHERE ROUTINE_NAME = 'fencelock_acquire'";
+    node.ask(made).parse().unwrap()
+}
+
+/// A node dies: whoever was its client goes on at another one, with what he holds; who waits elsewhere gets it afterwards. (Red: one host of the
+/// URL.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_dies() {
+    let nodes = MariaDb::galera(3);
+    let hosts = |first: usize| {
+        let ports = [0, 1, 2].map(|n| format!("127.0.0.1:{}", nodes[(first + n) % 3].port()));
+        nodes[0].url().replace(&format!("127.0.0.1:{}", nodes[0].port()), &ports.join(","))
+    };
+    let (a, b) = (client(&hosts(0)).await, client(&hosts(1)).await);
+    eventually("the tables are everywhere", || std::future::ready(nodes.iter().all(|node| tables(node) > 0))).await;
+    let guard = a.mutex("x").ttl(30 * SEC).lock().await.unwrap();
+    let lock = b.mutex("x");
+    let next = tokio::spawn(async move { lock.lock().await });
+    queued(&b, "x", 1).await;
+    nodes[0].kill();
+    // The others agree that it is gone within some seconds, and take no writes until then.
+    let renewed = tokio::time::timeout(30 * SEC, guard.renewed());
+    renewed.await.expect("renewed at another node");
+    guard.check().unwrap();
+    let token = guard.token();
+    guard.release().await.unwrap();
+    let next = within("its turn", next).await.unwrap().unwrap();
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+}
+
+/// What each node has for itself alone excludes nobody at another one: refused, with the reason. (Red: sessions as on one server.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_are_refused() {
+    let nodes = MariaDb::galera(2);
+    let url = nodes[1].url();
+    let session = MysqlSessionEngine::from_url(&format!("{url}?strategy=session")).await.map(drop).unwrap_err();
+    let bell = MysqlEngine::from_url(&format!("{url}?doorbell=on")).await.map(drop).unwrap_err();
+    for error in [session, bell] {
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("cluster"), "{error}");
+    }
+}
+
+/// A node that has lost the others takes no writes: told, and waited over by whoever has time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_the_others() {
+    let nodes = MariaDb::galera(2);
+    let a = client(&nodes[0].url()).await;
+    let guard = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    nodes[1].kill();
+    let ready = "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'wsrep_ready'";
+    let alone = || std::future::ready(nodes[0].ask(ready) == "OFF");
+    eventually("it knows that it is alone", alone).await;
+    let error = a.mutex("y").try_lock_for(Duration::from_secs(2)).await.unwrap_err();
+    assert!(error.is_temporary(), "{error:?}");
+    // The operator says that it is to go on.
+    nodes[0].ask("SET GLOBAL wsrep_provider_options = 'pc.bootstrap=true'");
+    within("its turn", a.mutex("y").lock()).await.unwrap().release().await.unwrap();
+    guard.check().unwrap();
+    guard.release().await.unwrap();
+}
