@@ -67,13 +67,14 @@ mod codes {
     /// Of those: somebody, or a shutdown, ends the session.
     pub(super) const KILLED: [u16; 2] = [1053, 1927];
     /// Wrong words, or what a procedure is not called with: the session is as it was.
-    pub(super) const HARMLESS: [u16; 8] = [1054, 1062, 1064, 1264, 1318, 1406, 1414, 3948];
+    pub(super) const HARMLESS: [u16; 7] = [1054, 1064, 1264, 1318, 1406, 1414, 3948];
     /// Full, for now.
     pub(super) const CONNECTIONS: [u16; 3] = [1040, 1203, 1226];
     /// It takes no writes now: read-only (1290, 1792, 1836), or a node of a cluster that is not ready (1047).
     pub(super) const READ_ONLY: [u16; 4] = [1047, 1290, 1792, 1836];
-    /// A row that was locked for too long, or two that waited for each other: nothing of it has happened.
-    pub(super) const CONFLICT: [u16; 2] = [1205, 1213];
+    /// A row that was locked for too long, two that waited for each other, or a row that another node of a cluster has made in between, as only
+    /// there somebody can: nothing of it has happened.
+    pub(super) const CONFLICT: [u16; 3] = [1062, 1205, 1213];
     pub(super) const NO_ROOM: [u16; 4] = [1021, 1037, 1041, 1114];
     pub(super) const UNKNOWN_USER: [u16; 3] = [1045, 1698, 1862];
     pub(super) const NO_RIGHT: [u16; 6] = [1044, 1142, 1143, 1227, 1370, 1449];

@@ -47,9 +47,9 @@ const IDLE: Duration = Duration::from_secs(30);
 /// MariaDB ends a session whose transaction does nothing for a while; what is behind `M!` only MariaDB reads.
 const BEGIN: &str = "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
                      autocommit = 1, completion_type = 0, innodb_lock_wait_timeout = 1, lock_wait_timeout = 1, wait_timeout = 28800 \
-                     /*M!100300 , idle_transaction_timeout = 2, max_statement_time = 0 */";
+                     /*M!100300 , idle_transaction_timeout = 2, max_statement_time = 0, use_stat_tables = NEVER */";
 const LOOK: &str = "SELECT SLEEP(0.001), SYSDATE(6) > NOW(6), CONCAT(@@global.read_only) NOT IN ('0', 'OFF') OR @@global.innodb_read_only, VERSION(), \
-                    @@global.log_bin, @@session.binlog_format";
+                    @@global.log_bin, @@session.binlog_format /*M! , @@global.wsrep_on */";
 
 pub(crate) type Conn = Connection<Arc<Wire>>;
 pub(crate) type Answer = std::result::Result<Vec<Row>, mysql_async::Error>;
@@ -213,8 +213,26 @@ impl Driver {
             return Err(Fault::ReadOnly);
         }
         usable(&row)?;
+        if column(&row, 6) == Some("1") {
+            prepare(&mut session).await?;
+        }
         Ok(session)
     }
+}
+/// Galera: what another node has written is written here by a thread that ends whoever has locked a row of it. It finds nobody to be ended in a
+/// session that is just reading a procedure for the first time, or how a table's values are spread: MariaDB does that in a transaction of its
+/// own, put in place of the one that has the lock. It does not look again: that one waits at its COMMIT for what was written before it, and this
+/// for the lock, and with them whatever comes to the node (seen with 10.11.19, for half a minute). So a session has read before all that it calls
+/// within a transaction, and never reads how values are spread (`use_stat_tables`).
+async fn prepare(session: &mut Session) -> Result<(), Fault> {
+    for packet in schema::reading() {
+        match session.query_drop(packet).await.map_err(Fault::of) {
+            // There are none yet: whoever makes them lets this session go.
+            Err(fault) if !fault.is_missing() => return Err(fault),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 /// What would make a lock no lock (SAFETY E2).
 fn usable(row: &Row) -> Result<(), Fault> {
@@ -460,7 +478,10 @@ impl Link {
             }
             session.query_drop(format!("DO RELEASE_LOCK({turn})")).await
         };
-        within(8 * CONNECT_TIMEOUT, work).await.ok_or(Fault::Unanswered)?.map_err(|e| Fault::of(e).unmade())
+        within(8 * CONNECT_TIMEOUT, work).await.ok_or(Fault::Unanswered)?.map_err(|e| Fault::of(e).unmade())?;
+        // Those that were there before have read none of it.
+        self.give_up(&self.here().await?);
+        Ok(())
     }
 }
 /// A session that has the named lock of one hold, from when it waits near its turn until it is released: whoever is behind it waits for that

@@ -46,6 +46,17 @@ impl Default for Letters {
         Self { set: "utf8mb4".to_owned(), sort: "utf8mb4_bin".to_owned() }
     }
 }
+/// By which a session reads each procedure that others call: a packet for those of locks, and one for those that may be there for ShedLock.
+pub(crate) fn reading() -> [String; 2] {
+    [script(), shedlock(&Letters::default())].map(|script| {
+        let called = |name: &&str| script.iter().any(|statement| statement.contains(&format!("CALL {name}(")));
+        let names = script.iter().filter_map(|statement| procedure(statement)).filter(called);
+        // Not by SHOW, which reads and keeps nothing.
+        let mut all: Vec<_> = names.map(|name| format!("PREPARE fencelock FROM 'CALL {name}()'")).collect();
+        all.push("DEALLOCATE PREPARE fencelock".to_owned());
+        all.join("; ")
+    })
+}
 /// What comes to it for locks that are shared with ShedLock.
 pub(crate) fn shedlock(letters: &Letters) -> Vec<String> {
     let us = |column: &str, none: &str| {
