@@ -64,8 +64,10 @@ pub(crate) fn main(common: &Common, args: &Bench) -> Result<Finish, Failure> {
     let urls = urls(common, args)?;
     // Both told now, not when others have been measured for minutes.
     let place = args.html.as_deref().map(Place::of).transpose()?;
-    // As a service has it: the library's own threads are beside these.
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // As a service has it: the library's own threads are beside these. The other half of the cores is for a server on this machine: who has as
+    // many threads as there are cores measures which of them the system happens to put together.
+    let half = (std::thread::available_parallelism().map_or(1, usize::from) / 2).max(1);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(half).enable_all().build()?;
     let mut told = Told { several: urls.len() > 1, rows: Vec::new(), failed: Vec::new(), code: exit::OK };
     let mut reach = |url: &String| {
         let reached = runtime.block_on(async { Ok(super::connect(common, url).await?.shutdown(GRACE).await?) });
