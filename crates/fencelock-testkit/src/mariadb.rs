@@ -67,8 +67,7 @@ impl MariaDb {
             let members = first.map_or_else(|| "gcomm://".to_owned(), |first| format!("gcomm://127.0.0.1:{first}"));
             let provides = format!(
                 "base_host=127.0.0.1;base_port={group};gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{state};\
-                 gcache.size=16M;evs.keepalive_period=PT0.2S;evs.suspect_timeout=PT1S;evs.inactive_timeout=PT3S;\
-                 evs.inactive_check_period=PT0.2S"
+                 gcache.size=16M"
             );
             let mut arguments = galera().map(str::to_owned).to_vec();
             arguments.extend([
