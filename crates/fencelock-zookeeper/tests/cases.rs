@@ -68,7 +68,16 @@ async fn holders_are_told_and_come_again_when_all_servers_were_gone() {
     let (a, b) = (client(&zk, 5 * SEC).await, client(&zk, 5 * SEC).await);
     let (one, other) = (a.semaphore("s", 2).acquire(1).await.unwrap(), b.semaphore("s", 2).acquire(1).await.unwrap());
     let term = a.election("e").campaign("a").await.unwrap();
-    let next = tokio::spawn(b.election("e").campaign("b"));
+    // Told that there is no server, it comes again.
+    let candidate = b.clone();
+    let next = tokio::spawn(async move {
+        loop {
+            match candidate.election("e").campaign("b").await {
+                Err(error) if error.is_temporary() => {}
+                end => break end,
+            }
+        }
+    });
     (0..3).for_each(|member| zk.kill(member));
     for lost in [within("it is told", one.lost()).await, within("it is told", other.lost()).await] {
         assert!(matches!(lost, LossReason::Expired | LossReason::Unreachable | LossReason::SessionEnded), "{lost:?}");
