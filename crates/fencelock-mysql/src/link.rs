@@ -225,8 +225,8 @@ impl Driver {
 /// for the lock, and with them whatever comes to the node (seen with 10.11.19, for half a minute). So a session has read before all that it calls
 /// within a transaction, and never reads how values are spread (`use_stat_tables`).
 async fn prepare(session: &mut Session) -> Result<(), Fault> {
-    for packet in schema::reading() {
-        match session.query_drop(packet).await.map_err(Fault::of) {
+    for packet in schema::READING.iter() {
+        match session.query_drop(packet.as_str()).await.map_err(Fault::of) {
             // There are none yet: whoever makes them lets this session go.
             Err(fault) if !fault.is_missing() => return Err(fault),
             _ => {}

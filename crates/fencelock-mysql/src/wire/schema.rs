@@ -1,4 +1,5 @@
 //! The tables and procedures, and how they come into a database.
+use std::sync::LazyLock;
 
 /// Of the tables and procedures together.
 pub(crate) const VERSION: i64 = 7;
@@ -47,7 +48,7 @@ impl Default for Letters {
     }
 }
 /// By which a session reads each procedure that others call: a packet for those of locks, and one for those that may be there for ShedLock.
-pub(crate) fn reading() -> [String; 2] {
+pub(crate) static READING: LazyLock<[String; 2]> = LazyLock::new(|| {
     [script(), shedlock(&Letters::default())].map(|script| {
         let called = |name: &&str| script.iter().any(|statement| statement.contains(&format!("CALL {name}(")));
         let names = script.iter().filter_map(|statement| procedure(statement)).filter(called);
@@ -56,7 +57,7 @@ pub(crate) fn reading() -> [String; 2] {
         all.push("DEALLOCATE PREPARE fencelock".to_owned());
         all.join("; ")
     })
-}
+});
 /// What comes to it for locks that are shared with ShedLock.
 pub(crate) fn shedlock(letters: &Letters) -> Vec<String> {
     let us = |column: &str, none: &str| {
