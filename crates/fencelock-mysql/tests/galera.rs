@@ -20,8 +20,8 @@ use std::{
 };
 
 /// Each with clients of its own: what is counted by no atomic is exact, tokens rise in the order of the grants, and nobody hears of what the nodes
-/// refused each other. Sessions are new in each round: one that reads a procedure within its transaction lets its node stand still. (Red: what a
-/// node refused at its commit taken for a grant; a row that the other node had made told as an error; procedures read when they are called.)
+/// refused each other. Sessions are new in each round: one that reads a procedure within its transaction lets its node stand still. (Red: a row
+/// that the other node had made told as an error; procedures read when they are called, in one of three runs.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_of_several_nodes_exclude_each_other() {
     let nodes = two().await;
@@ -50,7 +50,8 @@ async fn clients_of_several_nodes_exclude_each_other() {
     println!("{} holds over two nodes in {:?}", tokens.len(), began.elapsed());
 }
 /// Whoever has permits, or reads, has a row of his own, which no other node's meets: it is the lock's own row that lets one of two grants be
-/// refused. (Red: a grant that leaves that row as it is.)
+/// refused. (Not seen red: with a grant that leaves that row
+/// as it is, two runs met nothing.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_and_readers_of_several_nodes() {
     let nodes = two().await;
@@ -87,7 +88,8 @@ async fn permits_and_readers_of_several_nodes() {
     }
     done(all).await;
 }
-/// Two nodes. What one has made the other one's first client waits for, and does not make once more. (Red: its look does not wait.)
+/// Two nodes. What one has made the other one's first client waits for, and does not make once more. (Not seen red:
+/// what one makes has mostly come before the other looks.)
 async fn two() -> Vec<MariaDb> {
     let nodes = MariaDb::galera(2);
     for node in &nodes {
