@@ -43,8 +43,8 @@ const ROWS: &[Row] = &[
         cells: [
             ("fencelock-redis bench quorum", "pairs on a quorum of five Redis, 16 tasks"),
             ("fencelock-redis bench quorum", "hand-over between 16 clients of a quorum of five Redis, p50"),
-            NONE,
-            NONE,
+            ("fencelock-redis test processes", "Redlock: grant after kill -9 of a holder"),
+            ("fencelock-redis test processes", "Redlock: lost() after SIGCONT, p99"),
         ],
     },
     Row {

@@ -2,6 +2,7 @@
 
 mod common;
 
+use common::pty::Shell;
 use common::{Place, finish, finish_within};
 use fencelock_testkit::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
 use serde_json::Value;
@@ -138,4 +139,22 @@ fn what_it_cannot_do() {
         assert!(code == expected && err.contains(said), "{arguments:?}: {code} {err}");
         assert_eq!(out, "", "told before anything is measured");
     }
+}
+
+// Planted: nothing said; the line left standing.
+#[test]
+fn at_a_terminal_it_is_seen_that_something_goes_on() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("$F bench memory: --seconds 0.5 --tasks 1 --waiters 2 --holders 3 > $D/out; echo code:$? | tr c C");
+    for case in ["uncontended, 1 at once", "contended, 2 at once", "renewals, 3 held"] {
+        shell.expect(&format!("memory: {case} …"));
+        shell.expect("\r\x1b[K");
+    }
+    shell.expect("Code:0");
+    // In a pipe there is nothing of it.
+    let mut command = place.fencelock();
+    command.args(["bench", "memory:", "--seconds", "0.1", "--tasks", "1", "--waiters", "2", "--holders", "0"]);
+    let (code, out, err) = finish(&mut command);
+    assert!(code == 0 && err.is_empty() && !out.contains('…'), "{out} {err}");
 }

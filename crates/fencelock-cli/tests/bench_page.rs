@@ -83,14 +83,14 @@ fn plots(seen: &Value) -> &Vec<Value> {
 }
 
 /// Every plot is where a reader sees it, with all its marks and words, none upon another.
-fn can_be_read(seen: &Value, width: f64) {
+fn can_be_read(seen: &Value, width: f64, height: f64) {
     assert!(seen["wide"].as_f64().is_some_and(|wide| wide <= width), "it is to be moved sideways: {}", seen["wide"]);
     assert_eq!(seen["fetched"], Value::Array(Vec::new()));
     let ids: Vec<_> = plots(seen).iter().map(|plot| plot["id"].as_str().expect("an id")).collect();
     assert_eq!(ids, ["throughput", "handoff", "commands", "renewals"]);
     for plot in plots(seen) {
         let (id, frame) = (&plot["id"], sides(plot));
-        assert!(contains([0.0, 0.0, width, 3_000.0], frame) && frame[2] - frame[0] > width / 3.0, "{id}: {frame:?}");
+        assert!(contains([0.0, 0.0, width, height], frame) && frame[2] - frame[0] > width / 3.0, "{id}: {frame:?}");
         assert!(frame[3] - frame[1] > 60.0, "{id}: {frame:?}");
         let (marks, texts) = (plot["marks"].as_array().expect("marks"), plot["texts"].as_array().expect("texts"));
         for mark in marks {
@@ -142,7 +142,7 @@ fn a_browser_without_a_network_shows_every_plot() {
 
     for width in [1000, 600] {
         let Some(seen) = word(&place, "look.html", &LOOK.replace("WIDTH", &width.to_string())) else { return };
-        can_be_read(&seen, width.into());
+        can_be_read(&seen, width.into(), 3_000.0);
         assert_eq!(seen["rows"], 1 + 3 * 5);
         let marks = |n: usize, class: &str| {
             let marks = plots(&seen)[n]["marks"].as_array().expect("marks");
@@ -170,5 +170,22 @@ fn a_browser_without_a_network_shows_every_plot() {
                 }
             }
         }
+    }
+}
+
+// Planted: a legend that does not grow with what it names.
+#[test]
+fn as_many_engines_as_there_are_can_be_read() {
+    let (redis, place) = (Redis::start(), Place::on_disk());
+    let mut command = place.fencelock();
+    command.args(["bench", "--seconds", "0.2", "--tasks", "16", "--waiters", "2,8", "--holders", "20"]);
+    command.args((0..7).map(|n| format!("redis://127.0.0.1:{}/{n}?ttl=20s", redis.port()))).arg("memory:");
+    let (code, out, err) = finish_within(command.args(["--html", "page.html"]), Duration::from_secs(120));
+    assert_eq!((code, out.lines().count()), (0, 8 * (2 + 4)), "{out}{err}");
+    for width in [1000, 600] {
+        let look = LOOK.replace("WIDTH", &width.to_string()).replace("3000", "9000");
+        let Some(seen) = word(&place, "look.html", &look) else { return };
+        can_be_read(&seen, width.into(), 9_000.0);
+        assert_eq!(seen["rows"], 1 + 8 * 4);
     }
 }

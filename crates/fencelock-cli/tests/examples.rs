@@ -5,7 +5,7 @@ mod common;
 use std::process::{Command, Stdio};
 
 use common::{binary, finish_within};
-use fencelock_testkit::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
+use fencelock_testkit::{Etcd, MariaDb, Postgres, Redis, RedisOptions, ZooKeeper};
 
 /// As `cargo test --examples` has built it: a test by itself builds no example.
 fn example(name: &str, url: &str) -> Command {
@@ -48,10 +48,19 @@ fn the_shop_over_redis() {
 
 // Planted: the same.
 #[test]
+fn the_shop_over_five_redis() {
+    let nodes = Redis::several(5, &RedisOptions::default());
+    let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    shop(&format!("redlock://{}?ttl=2s", hosts.join(",")));
+}
+
+// Planted: the same.
+#[test]
 fn the_shop_over_postgres() {
     let server = Postgres::start();
     shop(&(server.url() + "?ttl=2s"));
     shop(&(server.url() + "?ttl=2s&strategy=session"));
+    shop(&(server.url() + "?ttl=2s&strategy=shedlock"));
 }
 
 // Planted: the same.
@@ -60,6 +69,7 @@ fn the_shop_over_mariadb() {
     let server = MariaDb::start();
     shop(&(server.url() + "?ttl=2s"));
     shop(&(server.url() + "?ttl=2s&strategy=session"));
+    shop(&(server.url() + "?ttl=2s&strategy=shedlock"));
 }
 
 // Planted: the same.

@@ -23,6 +23,10 @@ fn engines() -> Vec<(String, Box<dyn Any>)> {
     let in_folder = |folder: &kit::Folder| format!("sqlite:{}", folder.path().join("locks.db").display());
     with!("sqlite", kit::Folder::new("executors"), in_folder);
     with!("redis", kit::Redis::start(), kit::Redis::url);
+    with!("redis", kit::Redis::several(3, &kit::RedisOptions::default()), |nodes: &Vec<kit::Redis>| {
+        let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+        format!("redlock://{}", hosts.join(","))
+    });
     with!("postgres", kit::Postgres::start(), kit::Postgres::url);
     with!("postgres", kit::Postgres::start(), |server: &kit::Postgres| server.url() + "?strategy=session");
     with!("mysql", kit::MariaDb::start(), kit::MariaDb::url);
@@ -94,16 +98,50 @@ async fn story(url: &str) {
     match client.cell("c").update(|_| "7").await {
         Ok(written) => {
             assert_eq!(client.cell("c").load().await.unwrap(), written);
+            assert!(client.cell("c").compare_exchange(written.version, "8").await.unwrap().is_ok());
+            let conflict = client.cell("c").compare_exchange(written.version, "9").await.unwrap().unwrap_err();
+            let written = conflict.now;
+            assert_eq!(written.value.as_deref(), Some(&b"8"[..]), "{url}");
             client.cell("c").remove(written.version).await.unwrap().unwrap();
         }
         Err(e) => assert_eq!(e.kind(), ErrorKind::Unsupported, "{url}: {e}"),
     }
-    let both = MultiLock::new([client.mutex("x"), client.mutex("y")]).lock().await.unwrap();
+    let several = MultiLock::new([client.mutex("x"), client.mutex("y")]);
+    let both = several.lock().await.unwrap();
     assert!(client.mutex("x").try_lock().await.unwrap().is_err());
-    both.release().await.unwrap();
+    assert!(several.try_lock().await.unwrap().is_err());
+    assert!(several.try_lock_for(Duration::from_millis(20)).await.unwrap().is_err());
+    assert_eq!(both.run(async { 42 }).await.unwrap(), 42);
+    let token = client.inspect("y").await.unwrap().holders[0].token;
+    if can.taken_away == TakenAway::Pushed {
+        client.force_release("y", token).await.unwrap();
+        let (name, reason) = both.lost().await;
+        assert_eq!((name.as_str(), reason), ("y", LossReason::TakenOver), "{url}");
+        drop(both);
+    } else {
+        both.release().await.unwrap();
+    }
     if can.tickets {
         let ticket = client.mutex("t").lock().await.unwrap().into_ticket().await.unwrap();
         other.adopt(&ticket).await.unwrap().release().await.unwrap();
+        if can.permits {
+            let ticket = client.semaphore("s", 3).acquire(1).await.unwrap().into_ticket().await.unwrap();
+            other.adopt_shared(&ticket).await.unwrap().release().await.unwrap();
+        }
+    }
+    // Renewed by itself; one that is not is extended, or runs out, which is near before it is told.
+    let short = can.min_ttl.max(Duration::from_secs(1));
+    let guard = client.mutex("renewed").ttl(short).lock().await.unwrap();
+    guard.renewed().await;
+    guard.release().await.unwrap();
+    if can.fixed_leases {
+        let guard = client.mutex("fixed").lease(short).lock().await.unwrap();
+        guard.extend(2 * short).await.unwrap();
+        assert!(guard.remaining() > short, "{url}");
+        guard.release().await.unwrap();
+        let guard = client.mutex("fixed").lease(short).lock().await.unwrap();
+        guard.suspect().await;
+        assert_eq!(guard.lost().await, LossReason::Expired, "{url}");
     }
     other.shutdown(STUCK).await.unwrap();
     client.shutdown(STUCK).await.unwrap();

@@ -6,6 +6,7 @@ mod cluster;
 mod common;
 mod cuts;
 mod plain;
+mod redlock;
 mod scene;
 
 use cluster::Cluster;
@@ -17,6 +18,7 @@ use fencelock_testkit::processes::{
     trials, work,
 };
 use plain::Plain;
+use redlock::Redlock;
 use scene::Scene;
 
 fn main() {
@@ -31,11 +33,14 @@ fn main() {
         ("exclusion_between_12_processes", exclusion::<Scene>),
         ("exclusion_between_12_processes_in_the_layout_plain", exclusion::<Plain>),
         ("exclusion_between_12_processes_in_a_cluster", exclusion::<Cluster>),
+        ("exclusion_between_12_processes_on_five_servers", exclusion::<Redlock>),
         ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene>),
+        ("a_killed_holder_on_five_servers_is_replaced_when_its_lease_ends", holder::<Redlock>),
         ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene>),
         ("a_killed_head_waiter_in_a_cluster_holds_up_nobody", head_waiter::<Cluster>),
         ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene>),
         ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene>),
+        ("a_stopped_holder_on_five_servers_is_replaced_and_told", stopped_holder::<Redlock>),
         ("a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene>),
         ("a_stopped_head_waiter_in_a_cluster_is_passed", stopped_head_waiter::<Cluster>),
         ("cancelled_waits_leave_nothing", cancels::<Scene>),

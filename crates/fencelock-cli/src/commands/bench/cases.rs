@@ -39,6 +39,14 @@ impl Case {
         uncontended.chain(contended).chain(renew).collect()
     }
 
+    /// For people, while it is measured.
+    pub(super) fn told(&self) -> String {
+        match self {
+            Self::Uncontended { tasks } => format!("uncontended, {tasks} at once"),
+            Self::Contended { waiters } => format!("contended, {waiters} at once"),
+            Self::Renew { holders } => format!("renewals, {holders} held"),
+        }
+    }
     pub(super) async fn measure(self, arena: &Arena, seconds: f64) -> Result<Row, Failure> {
         match self {
             Self::Uncontended { tasks } => uncontended(arena, tasks, seconds).await,

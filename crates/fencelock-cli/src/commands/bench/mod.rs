@@ -61,6 +61,7 @@ impl Arena {
 }
 
 pub(crate) fn main(common: &Common, args: &Bench) -> Result<Finish, Failure> {
+    render::detach()?;
     let urls = urls(common, args)?;
     // Both told now, not when others have been measured for minutes.
     let place = args.html.as_deref().map(Place::of).transpose()?;
@@ -113,7 +114,11 @@ impl Told {
 fn measure(runtime: &Runtime, url: &str, args: &Bench, told: &mut Told) -> Result<bool, Failure> {
     let arena = runtime.block_on(Arena::open(url))?;
     for (n, case) in Case::all(args).into_iter().enumerate() {
-        let row = runtime.block_on(case.measure(&arena, args.seconds))?;
+        // Who looks at a terminal sees that something goes on.
+        render::show(&format!("{}: {} …", arena.client.info().scheme, case.told()));
+        let row = runtime.block_on(case.measure(&arena, args.seconds));
+        render::show_no_more();
+        let row = row?;
         let more = render::print(&if args.json { row.json()? } else { row.line(n == 0) })?;
         told.rows.push(row);
         if !more {
