@@ -39,7 +39,7 @@ fn a_command_that_cannot_run() {
     assert_eq!(finish(&mut place.run(&["-n"], "exit 5")).0, 5);
 }
 
-// Planted: --skip-ok exits with 75.
+// Planted: --skip-ok exits with 75; --no-wait misspelt; a code above 127 cut off.
 #[test]
 fn a_lock_that_was_not_got() {
     let place = Place::new();
@@ -50,6 +50,11 @@ fn a_lock_that_was_not_got() {
     assert!(err.starts_with("fencelock: x was not got: "), "{err}");
     assert_eq!(finish(&mut place.run(&["-w", "50ms"], "echo no > $D/ran")).0, 75);
     assert_eq!(finish(&mut place.run(&["-n", "-E", "3"], "echo no > $D/ran")).0, 3);
+    for code in ["0", "1", "255"] {
+        let (found, _, err) = finish(&mut place.run(&["--no-wait", "--busy-exit-code", code], "echo no > $D/ran"));
+        assert_eq!(found.to_string(), code);
+        assert!(err.starts_with("fencelock: x was not got: held "), "{err}");
+    }
     assert_eq!(finish(&mut place.run(&["-w", "0.05", "--skip-ok"], "echo no > $D/ran")).0, 0);
     assert_eq!(place.read("ran"), "");
     drop(holder.stdin.take());
@@ -111,6 +116,61 @@ fn a_configuration_that_is_wrong() {
     }
     assert_eq!(place.read("ran"), "");
     assert_eq!(finish(&mut place.run(&["-n"], "exit 4")).0, 4);
+}
+
+/// As a cron job starts: nothing in the environment, and a place for what this user has.
+fn bare(place: &Place, args: &[&str]) -> std::process::Command {
+    let mut command = place.fencelock();
+    command.env_remove("FENCELOCK_URL").env("XDG_STATE_HOME", place.path("state")).args(args);
+    command
+}
+
+// Planted: a file that is read, and not used; a warning for whatever comes from a file.
+#[test]
+fn a_url_in_a_file_is_used_and_draws_no_warning() {
+    let place = Place::new();
+    std::fs::write(place.path("url"), format!("{}\n", place.url())).expect("a file");
+    let mut run = bare(&place, &["run", "x", "--url-file", "url", "--", "bash", "-c", "echo > held; read; exit 0"]);
+    let mut holder = start(run.stdin(Stdio::piped()).stderr(Stdio::piped()));
+    place.line("held");
+    let look = |url: &[&str]| finish(&mut bare(&place, &[&["status", "-q", "x"], url].concat()));
+    assert_eq!(look(&["--url", &place.url()]), (0, String::new(), String::new()));
+    assert_eq!(look(&["--url-file", "url"]), (0, String::new(), String::new()));
+    drop(holder.stdin.take());
+    assert!(end_of(&mut holder).success());
+    let said = std::io::read_to_string(holder.stderr.take().expect("its messages")).expect("text");
+    assert_eq!(said, "");
+    assert_eq!(look(&["--url", &place.url()]).0, 1);
+    // Who is nowhere: it is refused for that, and nothing is said of what it holds.
+    std::fs::write(place.path("url"), "carrier://me:hunter2@host\n").expect("a file");
+    let (code, _, err) = look(&["--url-file", "url"]);
+    assert!(code == 78 && !err.contains("warning") && !err.contains("hunter2"), "{code} {err}");
+}
+
+// Planted: the scheme told for the place; `--verbose` without its token.
+#[test]
+fn verbose_tells_the_database_and_the_token() {
+    let place = Place::new();
+    // The one of this user, where nothing is said.
+    for (file, url) in [("locks.db", Some(place.url())), ("state/fencelock/locks.db", None)] {
+        for option in ["-v", "--verbose"] {
+            let mut run = bare(&place, &["run", option, "x", "--", "bash", "-c", "echo $FENCELOCK_TOKEN"]);
+            let (code, out, err) = finish(run.envs(url.as_ref().map(|url| ("FENCELOCK_URL", url))));
+            let database = place.path(file);
+            assert!(code == 0 && database.is_file(), "{database:?}: {err}");
+            assert_eq!(err, format!("fencelock: engine {}\nfencelock: token {out}", database.display()));
+        }
+    }
+}
+
+// Planted: no version.
+#[test]
+fn the_version_is_told() {
+    let place = Place::new();
+    for option in ["-V", "--version"] {
+        let told = (0, format!("fencelock {}\n", env!("CARGO_PKG_VERSION")), String::new());
+        assert_eq!(finish(place.fencelock().arg(option)), told);
+    }
 }
 
 // Planted: no TERM before the KILL of --max-hold.
