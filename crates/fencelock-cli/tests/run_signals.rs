@@ -120,6 +120,28 @@ fn the_minder_is_deaf() {
     assert_eq!(code_of(end_of(&mut holder)), 40);
 }
 
+// Planted: on-loss kill treated as term.
+#[test]
+fn with_kill_the_job_has_no_time_to_end_well() {
+    let script = "trap 'echo > $D/termed; exit 0' TERM; echo $$ > $D/job; while :; do sleep 0.01; done";
+    // Both at once: with `term` the job is asked first.
+    let all = ["kill", "term"].map(|on_loss| {
+        let place = Place::new();
+        let holder = spawn(place.run(&["--ttl", "6s", "--on-loss", on_loss], script));
+        let job = place.pid("job").as_raw_pid();
+        // Nobody renews any more.
+        common::stop_wrapper(&place, pid_of(&holder));
+        (place, holder, job, on_loss)
+    });
+    for (place, mut holder, job, on_loss) in all {
+        until("the end of the job", || (!lives(job)).then_some(()));
+        assert_eq!(place.read("termed").is_empty(), on_loss == "kill", "{on_loss}");
+        send(&holder, Signal::CONT);
+        assert_eq!(code_of(end_of(&mut holder)), 76, "{on_loss}");
+        assert_eq!(common::finish(&mut place.run(&["-n"], "exit 4")).0, 4);
+    }
+}
+
 // Planted: on-loss warn treated as term.
 #[test]
 fn with_warn_the_job_outlives_a_dead_wrapper() {
