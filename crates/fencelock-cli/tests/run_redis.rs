@@ -61,19 +61,53 @@ fn a_signal_ends_the_wait_for_a_release() {
     }
 }
 
+/// One that wants a password, and the URL that has it.
+fn secret() -> (Redis, String) {
+    let arguments = ["--requirepass", "hunter2"].map(str::to_owned).to_vec();
+    let redis = Redis::with(RedisOptions { arguments, ..RedisOptions::default() });
+    let url = format!("redis://:hunter2@127.0.0.1:{}", redis.port());
+    (redis, url)
+}
+
+// Planted: the URL passed on whatever it holds; the variable left as the outer run had it; the default engine below such a run.
+#[test]
+fn a_secret_url_is_not_passed_on_unless_that_is_said() {
+    let place = Place::new();
+    let (redis, url) = secret();
+    fs::write(place.path("url"), format!("{url}\n")).expect("a file");
+    let nested = format!("{} run -n x", common::binary().display());
+    let script = format!(
+        "echo ${{FENCELOCK_URL-none}}; env | grep -c hunter2; {nested} -- echo in; echo $?; {nested} --url-file url -- echo in; echo $?"
+    );
+    for from in ["file", "environment"] {
+        let options: &[&str] = if from == "file" { &["--url-file", "url"] } else { &[] };
+        let mut run = place.run(options, &script);
+        run.env_remove("FENCELOCK_URL").env("XDG_STATE_HOME", place.path("state"));
+        if from == "environment" {
+            run.env("FENCELOCK_URL", &url);
+        }
+        let (code, out, err) = finish(&mut run);
+        assert_eq!((code, out.as_str()), (0, "none\n0\n78\n75\n"), "{from}: {err}");
+        let (refused, busy) = err.split_once('\n').expect("lines");
+        let outer = format!("fencelock: the outer run used redis://127.0.0.1:{}", redis.port());
+        assert!(refused.starts_with(&outer) && refused.ends_with("; give --url, or --pass-url there"), "{from}: {err}");
+        assert!(busy.starts_with("fencelock: x was not got: held ") && !err.contains("hunter2"), "{from}: {err}");
+        assert!(!place.path("state").exists(), "{from}: the nested one made a database");
+    }
+    let (code, out, err) = finish(place.run(&["--pass-url"], &script).env("FENCELOCK_URL", &url));
+    assert_eq!((code, out.as_str()), (0, format!("{url}\n1\n75\n75\n").as_str()), "{err}");
+}
+
 #[test]
 fn a_lock_of_another_namespace_is_another_one_though_the_url_is_secret() {
     let place = Place::new();
-    let redis = Redis::with(RedisOptions {
-        arguments: ["--requirepass", "hunter2"].map(str::to_owned).to_vec(),
-        ..RedisOptions::default()
-    });
+    let (_redis, url) = secret();
     let nested = format!("{} run --reentrant -n", common::binary().display());
     let tell = "-- bash -c 'echo $FENCELOCK_HOLD'";
     let script =
         format!("echo $FENCELOCK_HOLD; {nested} x {tell}; {nested} --namespace b x {tell}; echo $FENCELOCK_ENGINE");
     let mut run = place.run(&["--pass-url", "--namespace", "a"], &script);
-    let (code, out, err) = finish(run.env("FENCELOCK_URL", format!("redis://:hunter2@127.0.0.1:{}", redis.port())));
+    let (code, out, err) = finish(run.env("FENCELOCK_URL", url));
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!((code, lines.len()), (0, 4), "{out}{err}");
     assert!(lines[0] == lines[1] && lines[1] != lines[2], "{out}");
