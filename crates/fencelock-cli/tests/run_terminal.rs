@@ -5,6 +5,7 @@ mod common;
 use common::pty::Shell;
 use common::{BEATS, NEXT, Place, end_of, finish, granted, lives, start, until};
 use fencelock_testkit::processes::{bar, tenth};
+use std::time::{Duration, Instant};
 
 // Planted: the job in a group of its own, so that it stops at its first read.
 #[test]
@@ -154,6 +155,37 @@ fn a_waiter_says_who_is_in_the_way_for_as_long_as_it_is() {
     common::kill(job, rustix::process::Signal::KILL);
     // What the job prints comes where it stood.
     shell.expect("\r\x1b[K42:in");
+}
+
+// Planted: the line before a second has passed; how many come before left out; the line in a pipe too.
+#[test]
+fn the_line_tells_who_holds_it_for_how_long_and_how_many_come_before() {
+    let place = Place::new();
+    let mut holder = start(&mut place.run(&["--ttl", "60s"], "echo $$ > $D/job; exec sleep 600"));
+    let job = place.pid("job").as_raw_pid();
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
+    let who = format!(" by {} pid {} \"bash\" (token {}, lease ", host.trim(), holder.id(), place.token());
+    let mut first = start(&mut place.run(&[], "true"));
+    place.waiting(1);
+    // Nobody looks at a pipe meanwhile: the end of the wait is all that is told there.
+    let (code, out, err) = finish(&mut place.run(&["-w", "2500ms"], "true"));
+    assert_eq!((code, out.as_str(), err.lines().count()), (75, "", 1), "{err}");
+    assert!(err.starts_with("fencelock: x was not got: held ") && err.contains(&who), "{err}");
+    let mut shell = Shell::start(&place);
+    let began = Instant::now();
+    shell.line("$F run x --ttl 60s -- echo $((6*7)):in");
+    shell.expect("waiting for x: held ");
+    assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
+    shell.expect(&who);
+    shell.expect(" s left), 1 ahead of you");
+    let screen = shell.screen();
+    let (_, lease) = screen.split_once(&who).expect("the line");
+    let left: u64 = lease.split_once(" s left").expect("its lease").0.parse().expect("seconds");
+    assert!((30..=60).contains(&left), "{screen}");
+    common::kill(job, rustix::process::Signal::KILL);
+    shell.expect("42:in");
+    assert!(end_of(&mut first).success());
+    end_of(&mut holder);
 }
 
 // Planted: the line drawn from the background, over what is typed in front.
