@@ -294,7 +294,7 @@ pub(crate) struct Bench {
     #[arg(long, value_name = "N,...", value_delimiter = ',', default_values_t = [2, 16, 64], value_parser = of(some))]
     pub(crate) waiters: Vec<usize>,
     /// Locks of the renew case; 0: without it
-    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = of(|text| number(text, 0..=usize::MAX)))]
+    #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = of(|text| number(text, 0..=1_000_000_usize)))]
     pub(crate) holders: usize,
 }
 

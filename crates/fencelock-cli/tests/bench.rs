@@ -122,6 +122,7 @@ fn a_page_takes_the_place_of_an_older_one() {
     assert!(code == 0 && out.contains("<!doctype html>") && std::path::Path::new("/dev/stdout").is_symlink(), "{err}");
 }
 
+// Planted: as many --holders as no memory has room for.
 #[test]
 fn what_it_cannot_do() {
     let place = Place::new();
@@ -131,6 +132,7 @@ fn what_it_cannot_do() {
         (vec!["redis://h?colour=red".to_owned()], 78, "colour"),
         (vec!["memory:".to_owned(), "--tasks".to_owned(), "0".to_owned()], 64, "--tasks"),
         (vec!["memory:".to_owned(), "--seconds".to_owned(), "0".to_owned()], 64, "--seconds"),
+        (vec!["memory:".to_owned(), "--holders".to_owned(), u64::MAX.to_string()], 64, "0 to 1000000"),
         (vec!["memory:".to_owned(), "--url".to_owned(), "memory:".to_owned()], 64, "--url"),
         (vec!["memory:".to_owned(), "--html".to_owned(), "/nowhere/page".to_owned()], 74, "/nowhere/page"),
         (vec!["memory:".to_owned(), "--html".to_owned(), "/".to_owned()], 74, "cannot write /"),
