@@ -235,14 +235,31 @@ fn one_that_is_sent_to_the_background_says_no_more() {
 #[test]
 fn a_terminal_that_goes_away_ends_the_wait() {
     let place = Place::new();
-    let _holder = start(&mut place.run(&[], "echo $$ > $D/job; exec sleep 600"));
-    place.pid("job");
-    let mut shell = Shell::start(&place);
-    shell.line("$F run x -- bash -c 'echo yes > $D/ran'");
-    shell.expect("waiting for x: held ");
-    place.waiting(1);
-    drop(shell);
-    place.waiting(0);
+    let mut holder = start(&mut place.run(&["--ttl", "60s"], "echo $$ > $D/job; exec sleep 600"));
+    let job = place.pid("job").as_raw_pid();
+    for (line, shown) in [
+        ("$F run x -- bash -c 'echo yes > $D/ran'", "waiting for x: held "),
+        ("$F hold x | tee $D/said", "waiting for x: held "),
+        ("$F list --watch", "x: held "),
+    ] {
+        let mut shell = Shell::start(&place);
+        shell.line(line);
+        shell.expect(shown);
+        let pid = until("its pid", || pid_in(&shell));
+        drop(shell);
+        place.waiting(0);
+        until(&format!("the end of {line}"), || (!lives(pid)).then_some(()));
+    }
+    common::kill(job, rustix::process::Signal::KILL);
+    end_of(&mut holder);
+    assert_eq!(finish(&mut place.run(&["-n"], "exit 4")).0, 4);
+    assert_eq!((place.read("ran"), place.read("said")), (String::new(), String::new()));
+}
+
+/// The one fencelock that the shell has started.
+fn pid_in(shell: &Shell) -> Option<i32> {
+    let name = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "fencelock\n");
+    common::children(shell.pid()).into_iter().find(name)
 }
 
 // Planted: an exit with 130 instead of a death by INT.

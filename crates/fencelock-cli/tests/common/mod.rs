@@ -302,7 +302,7 @@ pub(crate) fn minder_of(wrapper: Pid) -> Pid {
     until("a minder", || Pid::from_raw(*children(wrapper).first()?))
 }
 
-fn children(of: Pid) -> Vec<i32> {
+pub(crate) fn children(of: Pid) -> Vec<i32> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", of.as_raw_pid())) else { return Vec::new() };
     let lists = tasks.flatten().filter_map(|t| fs::read_to_string(t.path().join("children")).ok());
     lists.collect::<String>().split(' ').filter_map(|n| n.parse().ok()).collect()

@@ -5,6 +5,7 @@ use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{Mode, OFlags};
+use rustix::process::Pid;
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
@@ -48,6 +49,10 @@ impl Shell {
         let mut shell = Self { terminal: Some(File::from(master)), screen: Vec::new(), read: 0, shell };
         shell.expect("> ");
         shell
+    }
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid::from_child(&self.shell)
     }
 
     /// Types.
