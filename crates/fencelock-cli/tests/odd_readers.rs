@@ -10,14 +10,16 @@ use common::{Place, Running, code_of, end_of, finish, start, until};
 use rustix::fs::{OFlags, fcntl_setfl};
 
 /// What prints something, and the code when nobody reads it.
-const ALL: [(&[&str], i32); 12] = [
+const ALL: [(&[&str], i32); 14] = [
     (&["status", "x"], 0),
     (&["status", "x", "--json"], 0),
     (&["list"], 0),
     (&["list", "--json"], 0),
     (&["list", "--watch", "--json"], 0),
+    (&["cell", "get", "c"], 0),
     (&["cell", "get", "c", "--json"], 0),
     (&["cell", "set", "c", "2"], 0),
+    (&["bench", "memory:", "--json", "--seconds", "0.1", "--tasks", "1", "--waiters", "2", "--holders", "0"], 0),
     (&["man", "run"], 0),
     (&["completions", "bash"], 0),
     (&["acl", "redis", "--url", "redis://h"], 0),
@@ -46,7 +48,7 @@ fn said(command: &mut Command) -> (i32, String) {
     (code, std::io::read_to_string(child.stderr.take().expect("its messages")).expect("text"))
 }
 
-// Planted: a reader that has gone told as an error.
+// Planted: a reader that has gone told as an error; a value that could not be written passed over.
 #[test]
 fn a_reader_that_has_gone_is_no_error_and_a_full_disk_is_one() {
     let (place, _holder) = place();
@@ -67,6 +69,28 @@ fn a_reader_that_has_gone_is_no_error_and_a_full_disk_is_one() {
     bash.args(["-c", "\"$F\" status x --json | head -c1; echo ${PIPESTATUS[*]}"]);
     let (_, out, err) = finish(bash.env("F", common::binary()).env("FENCELOCK_URL", place.url()));
     assert_eq!((out.as_str(), err.as_str()), ("{0 0\n", ""));
+}
+
+// Planted: a page that could not be written passed over; the pages printed, too.
+#[test]
+fn pages_in_a_folder_need_no_reader_and_a_full_disk_is_told() {
+    let place = Place::new();
+    let man = |to: Stdio| said(place.fencelock().args(["man", "--dir", "man1"]).stdout(to));
+    std::fs::create_dir(place.path("man1")).expect("a folder");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let full = || File::options().write(true).open("/dev/full").expect("a device");
+    for nobody in [writer.into(), full().into()] {
+        assert_eq!(man(nobody), (0, String::new()));
+        for page in ["fencelock.1", "fencelock-run.1", "fencelock-cell-get.1", "fencelock-man.1"] {
+            assert!(place.read(&format!("man1/{page}")).contains(".TH "), "{page}");
+            std::fs::remove_file(place.path("man1").join(page)).expect("a page");
+        }
+    }
+    std::os::unix::fs::symlink("/dev/full", place.path("man1/fencelock-run.1")).expect("a link");
+    let (code, told) = man(Stdio::null());
+    assert_eq!((code, told.lines().count()), (74, 1), "{told}");
+    assert!(told.contains("cannot write man1/fencelock-run.1: No space left"), "{told}");
 }
 
 /// A pipe that takes no more for now, and does not block: as whoever shares the other end of a terminal or a socket may set it.
