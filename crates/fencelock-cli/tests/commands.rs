@@ -48,6 +48,43 @@ fn status_tells_holder_and_queue() {
     assert_eq!((code, out.as_str()), (0, ""));
 }
 
+// Planted: a key misspelt; the permits of waiters left out.
+#[test]
+fn programs_find_the_same_keys_whatever_is_locked() {
+    let place = Place::new();
+    let keys = |of: &Value| -> String {
+        let mut keys: Vec<_> = of.as_object().expect("an object").keys().map(String::as_str).collect();
+        keys.sort_unstable();
+        keys.join(" ")
+    };
+    let of_all = "capacity engine holders kind last_token layout name waiters";
+    for (options, kind) in [(&[][..], "mutex"), (&["--write"], "rw_lock"), (&["--permits", "1/1"], "semaphore")] {
+        let (code, out, _) = finish(place.fencelock().args(["status", "y", "--json"]));
+        let free: Value = serde_json::from_str(&out).expect("JSON");
+        assert_eq!((code, keys(&free).as_str()), (0, of_all));
+        place.clear();
+        let mut holder = start(place.run(options, "echo $$ > $D/job; exec sleep 600").stderr(Stdio::null()));
+        place.line("job");
+        let mut waiter = start(&mut place.run(options, "true"));
+        place.waiting(1);
+        for words in [&["status", "x", "--json"][..], &["list", "--json"]] {
+            let (code, out, _) = finish(place.fencelock().args(words));
+            assert_eq!((code, out.lines().count()), (0, 1), "{words:?}: {out}");
+            let object: Value = serde_json::from_str(&out).expect("JSON");
+            assert_eq!((keys(&object).as_str(), &object["kind"]), (of_all, &kind.into()));
+            let (holder, waiter) = (&object["holders"][0], &object["waiters"][0]);
+            assert_eq!(keys(holder), "hold host mode note permits pid remaining_ms since_ms token", "{words:?}");
+            assert_eq!(keys(waiter), "hold host mode note permits pid position waiting_ms", "{words:?}");
+            for (key, of) in [("capacity", &object), ("permits", holder), ("permits", waiter)] {
+                assert_eq!(of[key], if kind == "semaphore" { 1.into() } else { Value::Null }, "{key}: {out}");
+            }
+        }
+        kill(place.pid("job").as_raw_pid(), Signal::KILL);
+        end_of(&mut holder);
+        assert!(end_of(&mut waiter).success());
+    }
+}
+
 // Planted: the prefix not passed on; `--watch` prints every second.
 #[test]
 fn list_shows_what_is_held_and_watch_what_changes() {
