@@ -52,3 +52,11 @@ fn the_next_one_runs_when_the_lease_of_a_killed_one_ends() {
     let etcd = Etcd::start();
     server::a_killed_run_is_replaced("etcd", &etcd.url(), "6s");
 }
+
+// Planted: FROM and TO exchanged; a version that is not compared.
+#[test]
+fn values_and_sizes() {
+    let server = Etcd::start();
+    server::a_value_is_written_by_its_version(&server.url());
+    server::a_semaphore_is_resized(&server.url());
+}

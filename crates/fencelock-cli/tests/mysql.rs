@@ -54,3 +54,14 @@ fn what_cannot_be() {
         ],
     );
 }
+
+// Planted: FROM and TO exchanged; a version that is not compared.
+#[test]
+fn values_and_sizes() {
+    let server = MariaDb::start();
+    server::a_value_is_written_by_its_version(&server.url());
+    server::a_semaphore_is_resized(&server.url());
+    let sessions = server.url() + "?strategy=session&namespace=apart";
+    server::a_value_is_written_by_its_version(&sessions);
+    server::no_semaphore_is_resized(&sessions);
+}

@@ -4,6 +4,8 @@
 //! namespace left out of what a job is told.
 
 mod common;
+#[path = "common/server.rs"]
+mod server;
 
 use std::fs;
 use std::io::Read;
@@ -112,4 +114,12 @@ fn a_lock_of_another_namespace_is_another_one_though_the_url_is_secret() {
     assert_eq!((code, lines.len()), (0, 4), "{out}{err}");
     assert!(lines[0] == lines[1] && lines[1] != lines[2], "{out}");
     assert!(lines[3].ends_with("?namespace=a") && !out.contains("hunter2"), "{out}");
+}
+
+// Planted: FROM and TO exchanged; a version that is not compared.
+#[test]
+fn values_and_sizes() {
+    let redis = Redis::start();
+    server::a_value_is_written_by_its_version(&redis.url());
+    server::a_semaphore_is_resized(&redis.url());
 }

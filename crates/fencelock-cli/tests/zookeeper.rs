@@ -37,3 +37,11 @@ fn a_killed_run_is_replaced() {
     let zk = ZooKeeper::start();
     server::a_killed_run_is_replaced("zookeeper", &zk.url(), "6s");
 }
+
+// Planted: FROM and TO exchanged; a version that is not compared.
+#[test]
+fn values_and_sizes() {
+    let server = ZooKeeper::start();
+    server::a_value_is_written_by_its_version(&server.url());
+    server::a_semaphore_is_resized(&server.url());
+}

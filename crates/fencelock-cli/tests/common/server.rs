@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and fails where it unwraps")]
 
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -88,4 +89,55 @@ pub(crate) fn what_cannot_be(other: &str, cases: &[(String, i32, &str)]) {
         assert!(found == Some(*code) && told.contains(says), "{url}: {found:?} {told}");
         assert!(!told.contains("hunter2"), "{told}");
     }
+}
+
+/// A value by its version.
+pub(crate) fn a_value_is_written_by_its_version(url: &str) {
+    let cell = |words: &[&str]| {
+        let out = fencelock(url, &[&["cell"], words].concat()).output().unwrap();
+        (out.status.code(), said(&out))
+    };
+    assert_eq!(cell(&["get", "c"]), (Some(1), "fencelock: c has no value\n".to_owned()));
+    let (code, first) = cell(&["set", "c", "-80", "--if-version", "0"]);
+    assert_eq!((code, cell(&["get", "c"]).1.as_str()), (Some(0), "-80"), "{first}");
+    let (code, told) = cell(&["set", "c", "9", "--if-version", "0"]);
+    assert!(code == Some(75) && told.contains(first.trim()), "{told}");
+    let (code, second) = cell(&["set", "c", "81", "--if-version", first.trim()]);
+    assert!(code == Some(0) && second.trim().parse::<i64>().unwrap() > first.trim().parse().unwrap(), "{second}");
+    let json = format!("{{\"name\":\"c\",\"version\":{},\"value\":\"81\"}}\n", second.trim());
+    assert_eq!(cell(&["get", "c", "--json"]), (Some(0), json));
+    // It is no lock, while it has a value.
+    let (code, told) = done(url, &["run", "-n", "c", "--", "true"]);
+    assert!(code == Some(78) && told.contains("cell"), "{told}");
+    assert_eq!(cell(&["set", "c", "--remove", "--if-version", first.trim()]).0, Some(75));
+    assert_eq!(cell(&["set", "c", "--remove", "--if-version", second.trim()]).0, Some(0));
+    assert_eq!(cell(&["get", "c"]).0, Some(1));
+}
+
+/// A semaphore grows under those who hold.
+pub(crate) fn a_semaphore_is_resized(url: &str) {
+    let ask = |permits: &str| done(url, &["run", "-n", "--permits", permits, "sized", "--", "true"]);
+    let resize = |from: &str, to: &str| done(url, &["semaphore", "resize", "sized", from, to]);
+    let mut holder = fencelock(url, &["hold", "--permits", "1/1", "sized"]);
+    let mut holder = holder.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("\"mode\":\"permits\""), "{line}");
+    let (code, told) = ask("1/1");
+    assert_eq!(code, Some(75), "{told}");
+    let (code, told) = resize("7", "9");
+    assert!(code == Some(78) && told.contains('1'), "{told}");
+    assert_eq!(resize("1", "2"), (Some(0), String::new()));
+    assert_eq!(resize("1", "2"), (Some(0), String::new()), "it may be repeated");
+    let (code, told) = ask("1/2");
+    assert_eq!(code, Some(0), "{told}");
+    let (code, told) = ask("1/1");
+    assert!(code == Some(78) && told.contains("--permits K/2"), "{told}");
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+}
+/// An engine that has none says so.
+pub(crate) fn no_semaphore_is_resized(url: &str) {
+    let (code, told) = done(url, &["semaphore", "resize", "sized", "1", "2"]);
+    assert!(code == Some(78) && told.starts_with("fencelock: ") && told.contains("semaphores"), "{told}");
 }
