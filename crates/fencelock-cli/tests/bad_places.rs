@@ -89,7 +89,7 @@ fn a_database_that_is_mounted_by_itself() {
     };
     fs::create_dir_all(place.path("data")).expect("a directory");
     if elsewhere("mount --bind . data").0 != 0 {
-        return common::cannot_run("no mounts of its own to be had");
+        return common::cannot_run("there are no mounts of its own to be had");
     }
     let holder = common::start(&mut place.run(&[], "touch $D/held; sleep 600"));
     common::until("a holder", || place.path("held").exists().then_some(()));

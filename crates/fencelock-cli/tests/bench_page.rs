@@ -44,7 +44,7 @@ const COUNT: &str = "<!doctype html><img src=shot.png><pre id=seen></pre><script
 fn browser(place: &Place, arguments: &[&str], page: &str) -> Option<String> {
     const BROWSER: &str = "chromium-headless-shell";
     if finish(Command::new("sh").args(["-c", &format!("command -v {BROWSER}")])).0 != 0 {
-        cannot_run(&format!("no {BROWSER} here, which `cargo xtask test` installs where apt has it"));
+        cannot_run(&format!("there is no {BROWSER}, which `cargo xtask test` installs where apt has it"));
         return None;
     }
     let mut command = Command::new("unshare");

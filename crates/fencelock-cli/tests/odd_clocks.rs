@@ -143,7 +143,7 @@ fn containers_with_a_boot_clock_of_their_own_see_one_lease() {
     let uptime: i64 = uptime.split('.').next().expect("seconds").parse().expect("a number");
     let (day, back) = (86_400, -(uptime / 2));
     if finish(&mut ahead(&place, day, "true")).0 != 0 {
-        return cannot_run("no clocks of its own to be had");
+        return cannot_run("there are no clocks of its own to be had");
     }
     let ttl = format!("{}s", TTL.as_secs());
     let hold = format!("exec \"$F\" run x --ttl {ttl} -- bash -c '{HOLD}'");
@@ -195,7 +195,7 @@ fn a_process_between_two_clocks_is_refused() {
     };
     let (code, out, err) = finish(between().stdin(Stdio::piped()));
     if code == 9 {
-        return cannot_run("no clocks of its own to be had");
+        return cannot_run("there are no clocks of its own to be had");
     }
     assert_eq!((code, out.as_str(), err.lines().count()), (78, "", 1), "{err}");
     assert!(err.contains("between two time namespaces") && err.contains("in a child"), "{err}");

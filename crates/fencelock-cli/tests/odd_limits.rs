@@ -9,7 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::spaces::{CONTAINER, elsewhere};
-use common::{Place, STUCK, cannot_run, code_of, end_of, finish, finish_within, minder_of, pid_of, start, until};
+use common::{
+    Place, STUCK, cannot_run, code_of, end_of, finish, finish_within, minder_of, not_run, pid_of, start, until,
+};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 /// A job that goes on until the file `held` is gone.
@@ -155,7 +157,7 @@ fn on_a_small_disk(place: &Place, script: &str) -> Command {
 fn has_a_small_disk(place: &Place) -> bool {
     let there = finish(&mut on_a_small_disk(place, "true")).0 == 0;
     if !there {
-        cannot_run("no file system of its own to be had");
+        cannot_run("there is no file system of its own to be had");
     }
     there
 }
@@ -235,11 +237,11 @@ fn a_fuse_mount_is_refused_and_works_where_it_is_trusted() {
     std::os::unix::fs::symlink(place.path("fuse/locks.db"), place.path("link.db")).expect("a link");
     let mounted = |script: &str| elsewhere(&place, CONTAINER, &format!("bindfs $D/under $D/fuse || exit 99\n{script}"));
     if !Path::new("/dev/fuse").exists() {
-        return println!("not run: there is no /dev/fuse");
+        return not_run("there is no /dev/fuse");
     }
     let (code, _, err) = finish(&mut mounted("true"));
     if code != 0 {
-        return println!("not run: nothing can be mounted by way of /dev/fuse: {err}");
+        return not_run(&format!("nothing can be mounted by way of /dev/fuse: {err}"));
     }
     let trusted = r#"
         for file in fuse/locks.db fuse/deep/er/locks.db link.db; do
@@ -309,7 +311,7 @@ fn nobody_runs_a_job_that_cannot_be_seen() {
     // Processes of its own, and the /proc of others.
     let blind = |script: &str| elsewhere(&place, "-mpf --kill-child", script);
     if finish(&mut blind("true")).0 != 0 {
-        return cannot_run("no processes of its own to be had");
+        return cannot_run("there are no processes of its own to be had");
     }
     let (code, out, err) = finish(&mut blind("exec \"$F\" run x -- touch $D/ran"));
     assert_eq!((code, out.as_str(), err.lines().count()), (78, "", 2), "{err}");

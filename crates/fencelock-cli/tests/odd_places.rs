@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::spaces::{CONTAINER, elsewhere, is_root};
-use common::{Place, Running, cannot_run, code_of, end_of, finish, kill, start, until};
+use common::{Place, Running, cannot_run, code_of, end_of, finish, kill, not_run, start, until};
 use rustix::process::Signal;
 
 fn set_mode(place: &Place, name: &str, mode: u32) {
@@ -48,7 +48,7 @@ fn what_may_only_be_read_is_refused_and_left_as_it_is() {
         assert!(err.contains("locks.db"), "{err}");
         set_mode(&place, "locks.db", 0o644);
     } else {
-        println!("not run: only root is somebody else");
+        not_run("only root is somebody else");
     }
     let read_only = "mount --bind . . && mount -o remount,bind,ro . && cd $PWD && $F run x -- touch $D/ran";
     if finish(&mut elsewhere(&place, "-m", "mount --bind . . && mount -o remount,bind,ro .")).0 == 0 {
@@ -59,7 +59,7 @@ fn what_may_only_be_read_is_refused_and_left_as_it_is() {
         assert_eq!((code, out.as_str(), err.lines().count()), (78, "", 1), "{err}");
         assert!(err.contains("locks.db"), "{err}");
     } else {
-        cannot_run("no mounts of its own to be had");
+        cannot_run("there are no mounts of its own to be had");
     }
     assert!(!place.path("ran").exists());
     assert!(fs::read(place.path("locks.db")).expect("a database") == before, "it was written to");
@@ -115,7 +115,7 @@ fn container(place: &Place) -> Running {
 fn containers_share_a_folder() {
     let place = Place::on_disk();
     if finish(&mut elsewhere(&place, CONTAINER, "true")).0 != 0 {
-        return cannot_run("no processes of its own to be had");
+        return cannot_run("there are no processes of its own to be had");
     }
     let mut holder = container(&place);
     let (code, _, err) = finish(&mut elsewhere(&place, CONTAINER, "$F run -n x -- touch $D/ran"));

@@ -457,7 +457,7 @@ fn a_disk_that_is_full() {
     let root = rustix::process::geteuid().is_root();
     let mounted = root && finish(&mut bash(&place, "mkdir small && mount -t tmpfs -o size=600k none small")).0 == 0;
     if !mounted {
-        return common::cannot_run("no file system of its own to be had");
+        return common::cannot_run("there is no file system of its own to be had");
     }
     let _mounted = Mounted(&place);
     let url = format!("sqlite:{}", place.path("small/locks.db").display());

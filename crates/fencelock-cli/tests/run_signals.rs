@@ -162,7 +162,7 @@ fn the_first_process_of_all_ends_as_a_shell_tells_it() {
     let place = Place::new();
     let inside = ["--pid", "--fork", "--mount-proc"];
     if !Command::new("unshare").args(inside).arg("true").stderr(Stdio::null()).status().is_ok_and(|s| s.success()) {
-        return common::cannot_run("no process numbers of its own to be had");
+        return common::cannot_run("there are no process numbers of its own to be had");
     }
     let mut command = place.fencelock();
     let script = format!("exec {} run x -- bash -c 'kill -INT $$'", common::binary().display());

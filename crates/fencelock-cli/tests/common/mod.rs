@@ -7,6 +7,7 @@ pub(crate) mod pty;
 pub(crate) mod spaces;
 
 use std::fs;
+use std::io::Write as _;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -358,5 +359,11 @@ pub(crate) fn kill(pid: i32, signal: Signal) {
 /// What this user or machine does not allow. Where every change is proved (`.ci/run` sets `CI`) that is a failure.
 pub(crate) fn cannot_run(why: &str) {
     assert!(std::env::var_os("CI").is_none(), "this test has to run here: {why}");
-    println!("not run: {why}");
+    not_run(why);
+}
+
+/// What may be missing there, too. To the real standard error: what a test that passes prints is shown to nobody.
+pub(crate) fn not_run(why: &str) {
+    let thread = std::thread::current();
+    let _ = writeln!(std::io::stderr(), "{}: cannot run here, because {why}", thread.name().unwrap_or("a test"));
 }
