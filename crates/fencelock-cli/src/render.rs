@@ -263,6 +263,15 @@ fn waiter(position: usize, w: &Waiter) -> String {
     format!("{position}. {host} pid {} \"{note}\" has waited {}{wants}", w.pid, span(w.waiting_for))
 }
 
+/// Nobody holds it. What the name is all the same: whoever wants it as something else is refused, or was of another size.
+fn free(s: &Status) -> String {
+    match (s.kind, s.capacity) {
+        (Some(Kind::Cell), _) => "a cell: it has a value, and nobody can hold it".to_owned(),
+        (None | Some(Kind::Semaphore), Some(size)) => format!("free, a semaphore of {size}"),
+        _ => "free".to_owned(),
+    }
+}
+
 /// `1 of 3 permits free`, while somebody has some.
 fn permits_left(s: &Status) -> Option<String> {
     let size = s.capacity.filter(|_| s.kind == Some(Kind::Semaphore))?;
@@ -276,7 +285,7 @@ pub(crate) fn status(s: &Status) -> String {
         let _ = writeln!(text, "{}", holder(h));
     }
     match permits_left(s) {
-        _ if s.holders.is_empty() => text.push_str("free\n"),
+        _ if s.holders.is_empty() => text.push_str(&(free(s) + "\n")),
         Some(left) => text.push_str(&(left + "\n")),
         None => {}
     }

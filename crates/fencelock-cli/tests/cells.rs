@@ -82,6 +82,31 @@ fn a_value_is_bytes_and_no_more_than_fits() {
     assert_eq!(finish(place.fencelock().args(["cell", "get", "x"])), (0, String::new(), String::new()));
 }
 
+// Planted: what nobody holds told as free, whatever it is; a size told of those alone that somebody waits for.
+#[test]
+fn status_tells_what_a_name_is_though_nobody_holds_it() {
+    let place = Place::new();
+    let status = |name: &str| {
+        let (code, out, _) = finish(place.fencelock().args(["status", name]));
+        assert_eq!(finish(place.fencelock().args(["status", "-q", name])).0, 1, "{name}");
+        (code, out)
+    };
+    let free = |what: &str| (0, format!("free{what}\n"));
+    assert_eq!(status("x"), free(""));
+    assert_eq!(set(&place, b"80").0, 0);
+    assert_eq!(status("x"), (0, "a cell: it has a value, and nobody can hold it\n".to_owned()));
+    assert_eq!(finish(&mut place.run(&["-n"], "true")).0, 78);
+    assert_eq!(finish(place.fencelock().args(["cell", "set", "x", "--remove"])).0, 0);
+    assert_eq!(status("x"), free(""));
+    assert_eq!(finish(&mut place.run(&["-n", "--permits", "1/3"], "true")).0, 0);
+    assert_eq!(status("x"), free(", a semaphore of 3"));
+    // As whoever names another size is told.
+    assert_eq!(finish(&mut place.run(&["-n", "--permits", "1/4"], "true")).0, 78);
+    // Nobody has it: it may become anything else.
+    assert_eq!(finish(&mut place.run(&["-n"], "true")).0, 0);
+    assert_eq!(status("x"), free(""));
+}
+
 // Planted: increments by `set` without the version.
 #[test]
 fn those_who_come_together_lose_no_write() {

@@ -109,9 +109,11 @@ pub(crate) fn a_value_is_written_by_its_version(url: &str) {
     // It is no lock, while it has a value.
     let (code, told) = done(url, &["run", "-n", "c", "--", "true"]);
     assert!(code == Some(78) && told.contains("cell"), "{told}");
+    assert_eq!(done(url, &["status", "c"]), (Some(0), "a cell: it has a value, and nobody can hold it\n".to_owned()));
     assert_eq!(cell(&["set", "c", "--remove", "--if-version", first.trim()]).0, Some(75));
     assert_eq!(cell(&["set", "c", "--remove", "--if-version", second.trim()]).0, Some(0));
     assert_eq!(cell(&["get", "c"]).0, Some(1));
+    assert_eq!(done(url, &["status", "c"]), (Some(0), "free\n".to_owned()));
 }
 
 /// A semaphore grows under those who hold.
