@@ -421,6 +421,7 @@ impl FromStr for OnLoss {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::{fs, path::Path};
 
     // Planted: two options with the letter `w`.
     #[test]
@@ -452,5 +453,40 @@ mod tests {
         let mut definition = Cli::command();
         definition.build();
         look(&definition);
+    }
+
+    /// A line that only looks like a command line, by how it begins.
+    const NO_COMMANDS: &[&str] = &["Usage: "];
+
+    // Planted: an option misspelt in README, and in the guide; blocks that are not found.
+    #[test]
+    fn what_the_documentation_writes_is_understood() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut pages = vec![root.join("README.md")];
+        for folder in ["docs/guide", "docs/guide/engines"] {
+            pages.extend(fs::read_dir(root.join(folder)).expect("pages").map(|page| page.expect("a page").path()));
+        }
+        let mut lines = 0;
+        for page in pages.iter().filter(|page| page.extension().is_some_and(|it| it == "md")) {
+            for line in command_lines(&fs::read_to_string(page).expect("a page")) {
+                let words = shlex::split(&line).unwrap_or_else(|| panic!("{}: {line}", page.display()));
+                // The rest is the shell's.
+                let words = words.iter().take_while(|word| !word.starts_with(['|', '<', '>', '&', ';']));
+                let parsed = Cli::try_parse_from(words);
+                assert!(parsed.is_ok(), "{}: {line}: {}", page.display(), parsed.expect_err("refused"));
+                lines += 1;
+            }
+        }
+        assert!(lines > 20, "{lines}");
+    }
+    /// From `fencelock` on, of what a terminal, a script or a table of jobs shows; without what is said about it.
+    fn command_lines(page: &str) -> Vec<String> {
+        let blocks = page.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
+        let shown = blocks.filter(|(language, _)| ["console", "sh", "text"].contains(language));
+        let text: String = shown.map(|(_, block)| block.replace("\\\n", " ") + "\n").collect();
+        let text = text.replace("cargo run --release -- ", "fencelock ");
+        let lines = text.lines().filter(|line| !NO_COMMANDS.iter().any(|beginning| line.starts_with(beginning)));
+        let lines = lines.filter_map(|line| line.get(line.find("fencelock ")?..));
+        lines.map(|line| line.split("   ").next().unwrap_or(line).to_owned()).collect()
     }
 }
