@@ -6,7 +6,11 @@ use std::path::{Path, PathBuf};
 /// A longer file wants to be two.
 const MOST_LINES: usize = 600;
 
-const ROOMS: &[&str] = &["crates", "examples", "benches", "xtask", "fuzz", "README.md"];
+const ROOMS: &[&str] = &["crates", "examples", "benches", "interop", "xtask", "fuzz", "README.md"];
+/// What is read. A page may be long.
+const PAGE: &str = "md";
+const RUST: &str = "rs";
+const OTHERS: &[&str] = &["java", "js", "lua", "py", "sql"];
 
 pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     let mut files = Vec::new();
@@ -17,9 +21,8 @@ pub(crate) fn check(root: &Path) -> Result<Vec<String>, String> {
     let mut problems = Vec::new();
     for file in files {
         let text = fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))?;
-        let rust = file.extension().is_some_and(|extension| extension == "rs");
         let name = file.strip_prefix(root).unwrap_or(&file).display().to_string();
-        problems.extend(judge(&text, rust).into_iter().map(|problem| format!("{name}{problem}")));
+        problems.extend(judge(&text, extension(&file)).into_iter().map(|problem| format!("{name}{problem}")));
     }
     Ok(problems)
 }
@@ -32,16 +35,20 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
                 collect(&entry.path(), files)?;
             }
         }
-    } else if path.is_file() && path.extension().is_some_and(|extension| extension == "rs" || extension == "md") {
+    } else if path.is_file() && ([PAGE, RUST].contains(&extension(path)) || OTHERS.contains(&extension(path))) {
         files.push(path.to_owned());
     }
     Ok(())
 }
 
-fn judge(text: &str, rust: bool) -> Vec<String> {
+fn extension(file: &Path) -> &str {
+    file.extension().and_then(|extension| extension.to_str()).unwrap_or_default()
+}
+
+fn judge(text: &str, extension: &str) -> Vec<String> {
     let mut problems = Vec::new();
-    let lines = text.lines().count();
-    if rust && lines > MOST_LINES {
+    let (lines, rust) = (text.lines().count(), extension == RUST);
+    if extension != PAGE && lines > MOST_LINES {
         problems.push(format!(": {lines} lines; more than {MOST_LINES} want to be two files"));
     }
     for (number, line) in (1..).zip(text.lines()) {
@@ -77,18 +84,30 @@ mod tests {
 
     #[test]
     fn every_rule_can_be_broken() {
-        assert_eq!(judge("    #[ignore = \"slow\"]\n", true).len(), 1);
-        assert_eq!(judge("#[cfg_attr(miri, ignore)]\n", true).len(), 1);
-        assert_eq!(judge(concat!("let x = to", "do!();\n"), true).len(), 1);
-        assert_eq!(judge("//! ```rust,ignore\n", true).len(), 1);
-        assert_eq!(judge("```ignore\n", false).len(), 1);
-        assert_eq!(judge(&"\n".repeat(MOST_LINES + 1), true).len(), 1);
+        assert_eq!(judge("    #[ignore = \"slow\"]\n", RUST).len(), 1);
+        assert_eq!(judge("#[cfg_attr(miri, ignore)]\n", RUST).len(), 1);
+        assert_eq!(judge(concat!("let x = to", "do!();\n"), RUST).len(), 1);
+        assert_eq!(judge("//! ```rust,ignore\n", RUST).len(), 1);
+        assert_eq!(judge("```ignore\n", PAGE).len(), 1);
+        for long in [&[RUST], OTHERS].concat() {
+            assert_eq!(judge(&"\n".repeat(MOST_LINES + 1), long).len(), 1, "{long}");
+        }
+    }
+
+    #[test]
+    fn other_languages_are_read() {
+        let mut files = Vec::new();
+        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../interop"), &mut files).unwrap();
+        collect(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates"), &mut files).unwrap();
+        for other in OTHERS {
+            assert!(files.iter().any(|file| extension(file) == *other), "no file of {other} was found");
+        }
     }
 
     #[test]
     fn and_kept() {
-        assert_eq!(judge("// nothing to do!\n#[test]\nfn ignore_me() {}\n/// ```\n", true), [""; 0]);
-        assert_eq!(judge(&"\n".repeat(MOST_LINES), true), [""; 0]);
-        assert_eq!(judge(&"\n".repeat(MOST_LINES + 1), false), [""; 0], "a page may be long");
+        assert_eq!(judge("// nothing to do!\n#[test]\nfn ignore_me() {}\n/// ```\n", RUST), [""; 0]);
+        assert_eq!(judge(&"\n".repeat(MOST_LINES), RUST), [""; 0]);
+        assert_eq!(judge(&"\n".repeat(MOST_LINES + 1), PAGE), [""; 0], "a page may be long");
     }
 }

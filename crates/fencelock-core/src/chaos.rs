@@ -20,23 +20,35 @@ use std::{
     time::Duration,
 };
 
-/// A call of an engine.
+/// A call of an engine: each is named after its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
-#[allow(missing_docs)] // each is named after the method
 pub enum Operation {
+    /// Somebody wants a lock: [`Engine::acquire`].
     Acquire,
+    /// Somebody wants several, in one step of the store: [`Engine::acquire_all`].
     AcquireAll,
+    /// Somebody writes a cell, unless it was written since: [`Cells::compare_exchange`].
     CompareExchange,
+    /// A hold becomes another one without a moment between, as a writer that becomes a reader: [`Engine::exchange`].
     Exchange,
+    /// An operator takes a hold away: [`Engine::force_release`].
     ForceRelease,
+    /// Somebody looks who holds a lock: [`Engine::inspect`].
     Inspect,
+    /// Somebody looks which locks there are: [`Engine::list`].
     List,
+    /// Somebody reads a cell: [`Cells::load`].
     Load,
+    /// Somebody wants to hear of the next holder: [`Engine::observe`].
     Observe,
+    /// A hold is given back: [`Engine::release`].
     Release,
+    /// Holds are kept alive: [`Engine::renew`].
     Renew,
+    /// A semaphore gets another size: [`Engine::resize`].
     Resize,
+    /// What an attempt may have left is taken back: [`Engine::withdraw`].
     Withdraw,
 }
 
