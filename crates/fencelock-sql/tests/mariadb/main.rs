@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it unwraps")]
 mod fence;
 mod lock;
+#[path = "../common/storm.rs"]
+mod storm;
 mod update;
 
 use fencelock_sql::Tx;

@@ -1,14 +1,11 @@
 //! Fence checks.
-use super::*;
+use super::{storm::Storm, *};
 use fencelock_core::{ErrorKind, Token};
 use fencelock_sql::{
     Dialect, Refused, Row,
     fence::{self, Resource, Stamp},
 };
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, AtomicU32, Ordering::SeqCst},
-};
+use std::sync::Arc;
 
 fn stamp(token: i64, owner: &str) -> Stamp {
     Stamp::new(Token::new(token).unwrap(), owner)
@@ -98,45 +95,19 @@ async fn the_newest_writes() {
     let error = fence::check(&mut tx, several, stamp(99, "a")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
 }
-/// A storm of stale and fresh writers, each pausing between its token and its write: no stale write is accepted, every fresh one is.
-/// (Red: the check left out: stale writes; `<` for `<=`, with the same owner: fresh ones are refused.)
+/// A storm of stale and fresh writers, some pausing between their token and their write: no stale write is accepted, every fresh one is. The
+/// tokens of a counter first, then those of a lock of the engine. (Red: the check left out: stale writes; `<` for `<=`, with the same owner:
+/// fresh ones are refused; every seventh refused for a token that nobody has written.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_writers() {
     let (server, _db) = orders().await;
     server.ask("CREATE TABLE log (n serial, resource int, token bigint)");
-    for (r, resource) in resources().into_iter().enumerate() {
-        let r = i32::try_from(r).unwrap();
-        // Tokens are drawn in order, written in any.
-        let (next, refused) = (Arc::new(AtomicI64::new(1)), Arc::new(AtomicU32::new(0)));
-        let tasks: Vec<_> = (0..8)
-            .map(|_| {
-                let (url, resource, next, refused) = (server.url(), resource.clone(), next.clone(), refused.clone());
-                tokio::spawn(async move {
-                    let (mut db, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-                    tokio::spawn(connection);
-                    for i in 0..40 {
-                        let token = next.fetch_add(1, SeqCst);
-                        if i % 3 == 0 {
-                            tokio::time::sleep(Duration::from_micros(fastrand::u64(0..3000))).await;
-                        }
-                        let mut tx = begin(&mut db).await;
-                        // Twice: the same holder writes again.
-                        for _ in 0..2 {
-                            let got = fence::check(&mut tx, resource.clone(), stamp(token, "w")).await.unwrap();
-                            if let Err(Refused::Stale { token: newer, .. }) = got {
-                                assert!(newer > token, "a fresh one was refused: {token} by {newer}");
-                                refused.fetch_add(1, SeqCst);
-                                break;
-                            }
-                        }
-                        let written =
-                            tx.execute("INSERT INTO log (resource, token) VALUES ($1, $2)", &[&r, &token]).await;
-                        written.unwrap();
-                        let _ = tx.commit().await;
-                    }
-                })
-            })
-            .collect();
+    let (a, b) = (guard::locks(&server.url()).await, guard::locks(&server.url()).await);
+    let storms = resources().into_iter().chain(["a lock's".into()]).zip([vec![], vec![], vec![a, b]]);
+    for (r, (resource, locks)) in (0..).zip(storms) {
+        let storm = Arc::new(Storm::of(locks));
+        let tasks: Vec<_> =
+            (0..8).map(|n| tokio::spawn(writes((n, r), server.url(), resource.clone(), storm.clone()))).collect();
         for task in tasks {
             tokio::time::timeout(6 * LONG, task).await.unwrap().unwrap();
         }
@@ -145,13 +116,32 @@ async fn a_storm_of_writers() {
             "SELECT count(*) FROM (SELECT token < lag(token) OVER (ORDER BY n) AS back FROM log WHERE resource = {r}) s WHERE back"
         );
         assert_eq!(server.ask(&back), "0", "a stale write was accepted");
-        let written = server.ask(&format!("SELECT count(*) FROM log WHERE resource = {r}"));
-        assert_eq!(written.parse::<u32>().unwrap() + refused.load(SeqCst), 320);
-        assert!(refused.load(SeqCst) > 0, "nobody was stale");
-        assert_eq!(
-            server.ask(&format!("SELECT max(token) FROM log WHERE resource = {r}")),
-            (next.load(SeqCst) - 1).to_string()
-        );
+        let (written, refused, newest) = storm.end();
+        assert_eq!(written + refused, 8 * storm.rounds());
+        let there = server.ask(&format!("SELECT count(*) || ' ' || max(token) FROM log WHERE resource = {r}"));
+        assert_eq!(there, format!("{written} {newest}"));
+    }
+}
+async fn writes((n, r): (usize, i32), url: String, resource: Resource, storm: Arc<Storm>) {
+    let (mut db, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
+    tokio::spawn(connection);
+    'all: for i in 0..storm.rounds() {
+        let writer = storm.next(n, i % 3 == 0).await;
+        let mut tx = begin(&mut db).await;
+        let log = "INSERT INTO log (resource, token) VALUES ($1, $2)";
+        // Twice: the same holder writes again.
+        for _ in 0..2 {
+            let got = fence::check(&mut tx, resource.clone(), &writer.stamp).await.unwrap();
+            if let Err(Refused::Stale { token: newer, .. }) = got {
+                tx.execute(log, &[&r, &writer.token]).await.unwrap();
+                assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Lost);
+                storm.refused(writer, newer);
+                continue 'all;
+            }
+        }
+        tx.execute(log, &[&r, &writer.token]).await.unwrap();
+        tx.commit().await.unwrap();
+        storm.written(writer).await;
     }
 }
 /// The trigger refuses who forgets to compare. (Red: without it.)

@@ -6,6 +6,8 @@ mod fence;
 mod guard;
 mod lock;
 mod pooled;
+#[path = "../common/storm.rs"]
+mod storm;
 mod update;
 
 use fencelock_sql::Tx;
