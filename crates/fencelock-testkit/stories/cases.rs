@@ -68,6 +68,45 @@ async fn a_session_that_many_share() {
     }
     eventually("nothing is left", || ready(server.ask(SESSIONS) == "0")).await;
 }
+/// Somebody keeps the rows of all locks for three seconds: neither a sign of life nor a claim nor a release ends the session meanwhile, and
+/// nothing of them is lost. (Red: a session is ended for what was not answered in its time; a release is not tried again.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rows_that_somebody_keeps_end_no_session() {
+    let server = Server::start();
+    let (a, b) = (sessions(&server).await, sessions(&server).await);
+    for name in ["x", "y", "z"] {
+        a.mutex(name).lock().await.unwrap().release().await.unwrap();
+    }
+    // Its lease is as long as that: without a sign of life it would be over.
+    let kept = a.mutex("kept").ttl(3 * SEC).lock().await.unwrap();
+    // In the same session.
+    let (held, dropped) =
+        (a.mutex("x").ttl(3 * SEC).lock().await.unwrap(), a.mutex("y").ttl(3 * SEC).lock().await.unwrap());
+    let mut terminal = Session::new(&server);
+    terminal.ask("BEGIN; SELECT name FROM fencelock_lock FOR UPDATE");
+    let began = Instant::now();
+    drop(dropped);
+    let release = tokio::spawn(held.release());
+    let claim = tokio::spawn(a.mutex("z").ttl(3 * SEC).lock());
+    let (next, after) = (tokio::spawn(b.mutex("x").lock()), tokio::spawn(b.mutex("y").lock()));
+    while began.elapsed() < 3 * SEC {
+        kept.check().unwrap();
+        assert!(!claim.is_finished() && !next.is_finished() && !after.is_finished(), "a row was passed over");
+        tokio::time::sleep(20 * MS).await;
+    }
+    terminal.ask("ROLLBACK");
+    let told = within("it is released", release).await.unwrap();
+    println!("the release was told: {told:?}");
+    let mine = within("a claim", claim).await.unwrap().unwrap();
+    for wait in [next, after] {
+        within("it is free", wait).await.unwrap().unwrap().release().await.unwrap();
+    }
+    kept.check().unwrap();
+    mine.check().unwrap();
+    kept.release().await.unwrap();
+    mine.release().await.unwrap();
+    eventually("nothing is left", || ready(server.ask(SESSIONS) == "0")).await;
+}
 /// A counter in the user's own transactions, under the lock: exact, whatever these see. (Red: an acquire that ignores the holder.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_counter_in_transactions() {
