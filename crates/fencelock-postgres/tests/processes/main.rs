@@ -8,8 +8,9 @@ mod scene;
 
 use fencelock_testkit::processes::{
     stories::{
-        at_the_release, cancels, downgrades, exclusion, head_waiter, holder, increments, killed_session, order,
-        permits, readers_and_writers, starvation, stopped_head_waiter, stopped_holder, stopped_session, weights,
+        at_the_release, cancels, downgrades, exclusion, fresh_head_waiter, head_waiter, holder, increments,
+        killed_session, leaders, order, permits, readers_and_writers, starvation, stopped_head_waiter, stopped_holder,
+        stopped_session, weights,
     },
     tenth, trials, work,
 };
@@ -28,6 +29,7 @@ fn main() {
         ("increments_by_16_processes", || increments::<Scene<Leases>>(200)),
         ("a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene<Leases>>),
         ("a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Leases>>),
+        ("a_head_waiter_killed_when_it_has_hardly_come_holds_up_nobody", fresh_head_waiter::<Scene<Leases>>),
         ("a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Leases>>),
         ("a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene<Leases>>),
         ("a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<Leases>>),
@@ -41,6 +43,7 @@ fn main() {
         ("large_requests_do_not_starve", weights::<Scene<Leases>>),
         ("nobody_starves", starvation::<Scene<Leases>>),
         ("first_come_first_served", order::<Scene<Leases>>),
+        ("leaders_that_are_killed", leaders::<Scene<Leases>>),
         ("listeners_that_are_cut_every_second", cuts::<Leases>),
         // Where nobody is told, each hand-over is found by a look.
         ("pooled_exclusion_between_16_processes", || increments::<Scene<Pooled>>(tenth(200))),
@@ -50,6 +53,10 @@ fn main() {
         ("pooled_a_stopped_head_waiter_is_passed", stopped_head_waiter::<Scene<Pooled>>),
         ("pooled_cancelled_waits_leave_nothing", cancels::<Scene<Pooled>>),
         ("pooled_a_downgrade_lets_no_writer_in", downgrades::<Scene<Pooled>>),
+        ("pooled_a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Pooled>>),
+        ("pooled_no_writer_beside_anybody", readers_and_writers::<Scene<Pooled>>),
+        ("pooled_large_requests_do_not_starve", weights::<Scene<Pooled>>),
+        ("pooled_nobody_starves", starvation::<Scene<Pooled>>),
         ("pooled_first_come_first_served", order::<Scene<Pooled>>),
         ("sessions_exclusion_between_12_processes", exclusion::<Scene<Sessions>>),
         ("sessions_increments_by_16_processes", || increments::<Scene<Sessions>>(200)),
@@ -64,6 +71,7 @@ fn main() {
         ("sessions_a_downgrade_lets_no_writer_in", downgrades::<Scene<Sessions>>),
         ("sessions_nobody_starves", starvation::<Scene<Sessions>>),
         ("sessions_first_come_first_served", order::<Scene<Sessions>>),
+        ("sessions_leaders_that_are_killed", leaders::<Scene<Sessions>>),
         ("sessions_that_wait_and_are_cut_every_second", cuts::<Sessions>),
     ]);
 }

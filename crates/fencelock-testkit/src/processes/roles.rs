@@ -78,6 +78,8 @@ async fn contend(client: Client, words: &[String]) {
 ///   `enter` (again, as the owner that it is), `downgrade`, `release`.
 /// * `spans ADDRESS NAME COUNTER LOG ROUNDS END_NS CLAIM…`: see `record`; each claim is a task.
 /// * `cancel ADDRESS ROUNDS`: tasks that give up at random moments.
+/// * `campaign ADDRESS NAME CANDIDATE TTL_MS`: says when it leads, and leads until it is killed.
+/// * `observe ADDRESS NAME`: says which term it sees, and whose, until it is killed.
 /// * `loop ADDRESS NAME END_NS`: takes a mutex again and again, once at least; says how often, the longest wait in µs, and the most ahead of it.
 pub async fn play(client: Client, words: &[String]) -> bool {
     let word = |i: usize| words[i].as_str();
@@ -112,6 +114,23 @@ pub async fn play(client: Client, words: &[String]) -> bool {
                 guard.release().await.unwrap();
             }
             say(&format!("{grants} {} {ahead}", longest.as_micros()));
+        }
+        "campaign" => {
+            let election = client.election(word(2)).ttl(Duration::from_millis(number(4)));
+            let term = election.campaign(word(3)).await.unwrap();
+            say(&format!("leads {}", term.token()));
+            let lost = term.lost().await;
+            say(&format!("lost {lost:?}"));
+        }
+        "observe" => {
+            let mut observer = client.election(word(2)).observe();
+            say("observes");
+            loop {
+                let leader = observer.changed().await.unwrap();
+                let (term, who) =
+                    leader.as_ref().map_or((0, "nobody"), |leader| (leader.term.get(), &leader.candidate));
+                say(&format!("sees {term} {who}"));
+            }
         }
         "cancel" => cancel(client, words[2].parse().unwrap()).await,
         _ => return false,

@@ -4,6 +4,7 @@
 mod cancel;
 mod crash;
 mod cuts;
+mod election;
 mod failover;
 mod fair;
 mod pause;
@@ -13,6 +14,7 @@ mod spans;
 pub use cancel::cancels;
 pub use crash::{at_the_release, fresh_head_waiter, head_waiter, holder};
 pub use cuts::wake_ups;
+pub use election::leaders;
 pub use failover::{Cluster, leaders_killed};
 pub use fair::{order, starvation};
 pub use pause::{head_waiter as stopped_head_waiter, holder as stopped_holder};
