@@ -22,6 +22,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use stories::{Does::*, Sent};
 use tokio::task::{JoinSet, block_in_place};
 
 const NAME: &str = "MariaDB";
@@ -35,7 +36,30 @@ const BLOCKED: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 /// How many clients have a pulse, and that they are no more.
 const HEARD: &str = "SELECT COUNT(*) FROM fencelock_client WHERE pulse > 0";
+/// What is sent in the life of a hold, and of a session, which has no readers.
+const COMMANDS: &[Sent] = &[
+    (Acquires, "fencelock_acquire("),
+    (Waits, "fencelock_watch("),
+    (Looks, "fencelock_refresh("),
+    (Renews, "fencelock_renew("),
+    (Softens, "fencelock_exchange("),
+    (Withdraws, "fencelock_release("),
+    (Releases, "fencelock_release("),
+];
+const SESSION_COMMANDS: &[Sent] = &[
+    (Acquires, "fencelock_bear("),
+    (Waits, "fencelock_await("),
+    (Renews, "fencelock_live("),
+    (Releases, "fencelock_let_go("),
+];
+const SESSION_CLAIMS: usize = 1;
 const FORGET: &str = "DELETE FROM fencelock_client";
+
+/// Where each who waits has a doorbell.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_is_stopped_beside_its_doorbell() {
+    stories::stopped_inside("MariaDB, doorbells", "?doorbell=on", &CLAIMS, COMMANDS, 250 * MS).await;
+}
 
 /// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.
 fn left(session: &mut Session, name: &str) -> f64 {

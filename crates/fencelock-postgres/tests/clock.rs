@@ -22,6 +22,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use stories::{Does::*, Sent};
 use tokio::task::{JoinSet, block_in_place};
 
 const NAME: &str = "PostgreSQL";
@@ -35,6 +36,23 @@ const BLOCKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_ty
 /// How many clients have said which process of the server listens for them, and that they are no more.
 const HEARD: &str = "SELECT count(*) FROM fencelock_client c JOIN pg_stat_activity a ON a.pid = c.pid \
                      WHERE a.query LIKE '%pg_listening_channels%'";
+/// What is sent in the life of a hold, and of a session, which readers have, too.
+const COMMANDS: &[Sent] = &[
+    (Acquires, "fencelock_acquire("),
+    (Looks, "fencelock_refresh("),
+    (Renews, "fencelock_renew("),
+    (Softens, "fencelock_exchange("),
+    (Withdraws, "fencelock_withdraw("),
+    (Releases, "fencelock_release("),
+];
+const SESSION_COMMANDS: &[Sent] = &[
+    (Acquires, "fencelock_bear("),
+    (Waits, "fencelock_await("),
+    (Renews, "SET idle_session_timeout"),
+    (Softens, "fencelock_soften("),
+    (Releases, "fencelock_let_go("),
+];
+const SESSION_CLAIMS: usize = 3;
 const FORGET: &str = "DELETE FROM fencelock_client";
 
 /// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.

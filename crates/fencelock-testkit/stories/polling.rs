@@ -77,14 +77,15 @@ async fn whoever_polls() -> Vec<usize> {
         return order;
     }
     let first = times.remove(0);
-    let (of, half, most) = (times.len(), percentile(&mut times, 0.5), percentile(&mut times, 0.99));
+    let of = times.len();
+    let [half, most, slowest] = [0.5, 0.99, 1.0].map(|p| percentile(&mut times, p));
     let others = rates[1..].iter().copied().fold(0.0, f64::max);
     let what = format!("{NAME}, polling, {WAITERS} wait");
     println!("looks in each second: {rates:.2?}; all later hand-offs: {times:?}");
     bar(&format!("{what}: looks of the first in each second"), format!("{:.1}", rates[0]), "<= 25", rates[0] <= 25.0);
     bar(&format!("{what}: of each other one, at most"), format!("{others:.2}"), "<= 1", others <= 1.0);
     bar(&format!("{what}: handed off after a hold of {HOLD:?}"), format!("{first:?}"), "<= 200 ms", first <= 200 * MS);
-    let figure = format!("{half:?}, p99 {most:?}, of {of}");
-    bar(&format!("{what}: handed off after holds of 20 to 40 ms, p50"), figure, "<= 30 ms", half <= 30 * MS);
+    let figure = format!("p50 {half:?}, p99 {most:?}, slowest {slowest:?}, of {of}");
+    bar(&format!("{what}: handed off after holds of 20 to 40 ms, p50"), figure, "p50 <= 30 ms", half <= 30 * MS);
     order
 }
