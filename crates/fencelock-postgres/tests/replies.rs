@@ -15,3 +15,11 @@ const SWAP: &str = "swap";
 const LIVE: &str = "SET idle_session_timeout";
 /// After so long nothing of an attempt comes any more.
 const OVER: Duration = Duration::from_secs(4);
+
+/// The same behind a pooler of transactions.
+#[test]
+fn every_claim_and_its_release_behind_a_pooler() {
+    let server = Server::start();
+    let (_pooler, proxy, url) = pooled(&server);
+    stories::every_claim_and_its_release_by(&server, &proxy, &url);
+}

@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::proxy::{Proxy, Trouble};
-use fencelock_core::Claim;
+use fencelock_core::{Claim, Client};
 use fencelock_testkit::{
     Postgres as Server, abandon, panics,
     processes::{bar, full},
@@ -17,12 +17,22 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst},
     },
+    task::Poll,
     time::{Duration, Instant},
 };
 use tokio::task::block_in_place;
 
 const NAME: &str = "PostgreSQL";
+const SESSION_CLAIMS: usize = 3;
 /// Those who hold, and those who wait.
 const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
 const SESSIONS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+
+/// Behind a pooler of transactions. (Red: a withdrawal that does nothing.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_orphan_behind_a_pooler() {
+    let server = Server::start();
+    let (_pooler, proxy, url) = pooled(&server);
+    stories::no_orphan_by("PostgreSQL, pgbouncer", (server, proxy), &url, &CLAIMS, LEASES).await;
+}

@@ -2,7 +2,7 @@
 //! on every engine with a queue, for the tests that bring `Server`, `SWAP` and `OVER`.
 //! Planted to see them go red: no sweep of what arrives late; a sweep that does not wait for the release.
 use super::*;
-use fencelock_conformance::proxy::Trouble;
+use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::{Claim, Client, ErrorKind, Released, Token, Version};
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -45,15 +45,18 @@ fn acquire() {
 #[test]
 fn every_claim_and_its_release() {
     let server = Server::start();
+    let (proxy, url) = proxied(&server);
+    every_claim_and_its_release_by(&server, &proxy, &url);
+}
+pub(super) fn every_claim_and_its_release_by(server: &Server, proxy: &Proxy, url: &str) {
     runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+        let (c, other) = (client(url).await, client(&server.url()).await);
         for (name, claim, beside) in CLAIMS {
             for (function, trouble) in
                 ["acquire", "release"].iter().flat_map(|it| TROUBLES.map(|trouble| (it, trouble)))
             {
                 let what = format!("{function} of {claim:?}, {trouble:?}");
-                let met = first(&proxy, function, 1, trouble);
+                let met = first(proxy, function, 1, trouble);
                 let held = soon(Any::lock(&c, name, claim, 30 * SEC)).await.unwrap();
                 let holders = other.inspect(name).await.unwrap().holders;
                 assert_eq!(holders.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [claim], "{what}");

@@ -1,5 +1,6 @@
 //! Attempts that are given up while their commands are lost, late or doubled, their connections cut and the server stalled: the same on
-//! every database, for the tests that bring `Server`, `NAME`, `LEASES` and `SESSIONS`, which count what is left.
+//! every database, for the tests that bring `Server`, `NAME`, `LEASES` and `SESSIONS`, which count what is left, and
+//! `SESSION_CLAIMS`: how many of the claims sessions have.
 use super::*;
 
 /// So long a lease would last.
@@ -55,12 +56,23 @@ pub(super) async fn no_orphan_outlives_its_attempt(
     claims: &'static [(&str, Claim, Claim)],
     left: &str,
 ) {
+    let server = Server::start();
+    let (proxy, url) = proxied(&server);
+    no_orphan_by(what, (server, proxy), &format!("{url}{query}"), claims, left).await;
+}
+/// The same by this way.
+pub(super) async fn no_orphan_by(
+    what: &str,
+    (server, proxy): (Server, Proxy),
+    url: &str,
+    claims: &'static [(&str, Claim, Claim)],
+    left: &str,
+) {
     let batches = if full() { 40 } else { 1 };
     // A session's command over another connection would be another session's.
-    let (server, is_session) = (Arc::new(Server::start()), left == SESSIONS);
+    let (server, is_session) = (Arc::new(server), left == SESSIONS);
     let seed = Arc::new(AtomicU64::new(1));
-    let (proxy, url) = proxied(&server);
-    let (proxy, c) = (Arc::new(proxy), client(&format!("{url}{query}")).await);
+    let (proxy, c) = (Arc::new(proxy), client(url).await);
     let (mut longest, mut granted, met) = (Duration::ZERO, 0, Arc::<AtomicU32>::default());
     // On a machine that does a lot else nobody may be in time.
     let mut batch = 0;
@@ -124,6 +136,103 @@ async fn no_orphan_of_a_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_orphan_of_a_session() {
     no_orphan_outlives_its_attempt(&format!("{NAME}, sessions"), "?strategy=session", &CLAIMS[..1], SESSIONS).await;
+}
+/// Polls it so often at most, each time when it was woken, and drops it if it is not ready then.
+async fn polled<T>(what: impl Future<Output = T>, many: u32) -> Option<T> {
+    let (mut what, mut left) = (std::pin::pin!(what), many);
+    std::future::poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match what.as_mut().poll(cx) {
+            Poll::Ready(done) => Poll::Ready(Some(done)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    })
+    .await
+}
+/// What is dropped at each of its points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drops {
+    /// The first call of a client, which connects for it.
+    First,
+    Free,
+    /// What somebody else has, and gives back meanwhile.
+    Taken,
+    Release,
+}
+/// A call is dropped after it was polled 0, 1, 2 … times, until it is ready before that: nothing is held then, nobody waits, and the next call
+/// of the same client comes through (SAFETY A3).
+pub(super) async fn dropped_at_every_point(
+    what: &str,
+    query: &str,
+    claims: &'static [(&str, Claim, Claim)],
+    left: &str,
+) {
+    let server = Server::start();
+    let url = server.url() + query;
+    let (ours, other) = (client(&url).await, client(&url).await);
+    for &(name, claim, beside) in claims {
+        for drops in [Drops::First, Drops::Free, Drops::Taken, Drops::Release] {
+            let mut points = 0;
+            while !is_done_after(points, drops, (name, claim, beside), &url, [&ours, &other], (&server, left)).await {
+                points += 1;
+                assert!(points < 500, "{drops:?} of {claim:?} is never done");
+            }
+            println!("{what}: {drops:?} of {claim:?} was dropped at {points} points");
+        }
+    }
+}
+async fn is_done_after(
+    points: u32,
+    drops: Drops,
+    (name, claim, beside): (&str, Claim, Claim),
+    url: &str,
+    [ours, other]: [&Client; 2],
+    (server, left): (&Server, &str),
+) -> bool {
+    let c = if drops == Drops::First { client(url).await } else { ours.clone() };
+    let gives = match drops {
+        Drops::Taken => {
+            let held = Any::lock(other, name, beside, TTL).await.unwrap();
+            let soon = Duration::from_micros(fastrand::u64(0..8_000));
+            Some(tokio::spawn(async move {
+                tokio::time::sleep(soon).await;
+                held.release().await
+            }))
+        }
+        _ => None,
+    };
+    let is_done = if drops == Drops::Release {
+        let held = Any::lock(&c, name, claim, TTL).await.unwrap();
+        polled(held.release(), points).await.map(Result::unwrap).is_some()
+    } else {
+        match polled(Any::lock(&c, name, claim, TTL), points).await {
+            Some(held) => held.unwrap().release().await.is_ok(),
+            None => false,
+        }
+    };
+    if let Some(gives) = gives {
+        gives.await.unwrap().unwrap();
+    }
+    clean(server, left).await;
+    assert_eq!(c.held(), 0, "{drops:?} of {claim:?} after {points}");
+    let next = soon(Any::lock(&c, name, claim, TTL)).await.unwrap();
+    next.release().await.unwrap();
+    clean(server, left).await;
+    is_done
+}
+/// (Red: a guard that is dropped in its release is not released again.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_that_is_dropped_at_every_point() {
+    dropped_at_every_point(NAME, "", &CLAIMS, LEASES).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_is_dropped_at_every_point() {
+    let what = format!("{NAME}, sessions");
+    dropped_at_every_point(&what, "?strategy=session", &CLAIMS[..SESSION_CLAIMS], SESSIONS).await;
 }
 /// The runtime of those who ask is gone while their commands are on the way. What becomes of them is seen to elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

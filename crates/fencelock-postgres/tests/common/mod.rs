@@ -7,8 +7,8 @@ use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
 pub use fencelock_core::blocking::block_on;
 use fencelock_postgres::Config;
-use fencelock_testkit::Postgres;
 pub use fencelock_testkit::Session;
+use fencelock_testkit::{PgBouncer, Postgres};
 pub use stories::*;
 
 /// In front of the server, and the URL that leads through it.
@@ -16,6 +16,14 @@ pub fn proxied(server: &Postgres) -> (Proxy, String) {
     let proxy = Proxy::postgres(([127, 0, 0, 1], server.port()).into());
     let url = server.url().replace(&format!("127.0.0.1:{}", server.port()), &proxy.address().to_string());
     (proxy, url)
+}
+/// In front of a pooler of transactions in front of the server.
+pub fn pooled(server: &Postgres) -> (PgBouncer, Proxy, String) {
+    let pooler = PgBouncer::start(server, "transaction");
+    let proxy = Proxy::postgres(([127, 0, 0, 1], pooler.port()).into());
+    let url =
+        server.url_through(&pooler).replace(&format!("127.0.0.1:{}", pooler.port()), &proxy.address().to_string());
+    (pooler, proxy, url)
 }
 fn call(function: &str) -> String {
     format!(".fencelock_{function}(")
