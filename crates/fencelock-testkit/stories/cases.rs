@@ -69,7 +69,7 @@ async fn a_session_that_many_share() {
     eventually("nothing is left", || ready(server.ask(SESSIONS) == "0")).await;
 }
 /// Somebody keeps the rows of all locks for three seconds: neither a sign of life nor a claim nor a release ends the session meanwhile, and
-/// nothing of them is lost. (Red: a session is ended for what was not answered in its time; a release is not tried again.)
+/// nothing of them is lost. (Red: a session is ended for a row that somebody keeps.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn rows_that_somebody_keeps_end_no_session() {
     let server = Server::start();

@@ -21,7 +21,7 @@ fn orders() -> Postgres {
 
 /// A lease runs out in a guarded transaction: whoever is next gets the lock after the commit, and not before, with a whole lease; nothing else
 /// stands in the way, and who tries meanwhile is told so at once (SAFETY E2, G1). (Red: the SELECT without its clause: the next one comes before
-/// the commit; a lease that begins with the wait for the row; a try that waits for the row.)
+/// the commit; who tries waits for the row.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_takeover_waits_for_the_commit() {
     let server = orders();

@@ -16,6 +16,8 @@ pub trait Scene: Sized {
     const BRIEF: Duration;
     /// How much longer than its ttl a dead client's hold may last by its engine's bar.
     const AFTER_TTL: Duration;
+    /// How long a waiter that is dead may be in the way of those behind it by its engine's bar.
+    const DEAD_WAITER: Duration = Duration::from_millis(100);
 
     /// A store of its own.
     fn new() -> Self;

@@ -62,8 +62,8 @@ fn three(scene: &impl Scene, n: usize, ttl: Duration) -> [Worker; 3] {
     scene.queued(&name, 2);
     [holder, head, next]
 }
-fn hands_over(mut holder: Worker, mut next: Worker) -> Duration {
-    holder.tell("release");
+/// After the release that the holder was told of.
+fn hands_over(holder: &mut Worker, next: &mut Worker) -> Duration {
     let (released, _) = holder.hear("released true");
     let (held, _) = next.hear("held");
     Duration::from_nanos(held.saturating_sub(released))
@@ -71,16 +71,26 @@ fn hands_over(mut holder: Worker, mut next: Worker) -> Duration {
 pub fn head_waiter<S: Scene>() {
     let scene = S::new();
     let mut times = Vec::new();
-    for n in 0..tenth(100) {
-        let [holder, head, next] = three(&scene, n, 30_000 * MS);
-        head.bury();
-        times.push(hands_over(holder, next));
+    // Where it takes long, ten at a time.
+    let (all, many) = (tenth(100), if S::DEAD_WAITER > 1_000 * MS { 10 } else { 1 });
+    for batch in 0..all / many {
+        let threes: Vec<_> = (0..many).map(|n| three(&scene, many * batch + n, 30_000 * MS)).collect();
+        let bury = |[holder, head, next]: [Worker; 3]| {
+            head.bury();
+            [holder, next]
+        };
+        let mut pairs: Vec<_> = threes.into_iter().map(bury).collect();
+        pairs.iter_mut().for_each(|[holder, _]| holder.tell("release"));
+        for [holder, next] in &mut pairs {
+            times.push(hands_over(holder, next));
+        }
     }
     let worst = percentile(&mut times, 1.0);
     assert!(worst < Duration::from_secs(10), "stuck: {worst:?}");
     let p99 = percentile(&mut times, 0.99);
     let figure = format!("{p99:?} of {}", times.len());
-    bar(&format!("{}: hand-over past a killed head waiter, p99", S::ENGINE), figure, "<= 100 ms", p99 <= 100 * MS);
+    let what = format!("{}: hand-over past a killed head waiter, p99", S::ENGINE);
+    bar(&what, figure, &limit::<S>(), p99 <= S::DEAD_WAITER);
 }
 /// It has hardly come: what shows others that it lives may not be there yet.
 pub fn fresh_head_waiter<S: Scene>() {
@@ -95,17 +105,21 @@ pub fn fresh_head_waiter<S: Scene>() {
         let first = scene.status(&name).waiters[0].hold;
         std::thread::sleep(Duration::from_micros(fastrand::u64(0..12_000)));
         head.bury();
-        let next = scene.hold(n + 2, &name, 30_000 * MS);
+        let mut next = scene.hold(n + 2, &name, 30_000 * MS);
         let comes = || scene.status(&name).waiters.iter().any(|waiter| waiter.hold != first);
         eventually("the next one waits", Duration::from_secs(30), comes);
-        times.push(hands_over(holder, next));
+        holder.tell("release");
+        times.push(hands_over(&mut holder, &mut next));
     }
     let worst = percentile(&mut times, 1.0);
     assert!(worst < Duration::from_secs(10), "stuck: {worst:?}");
     let p99 = percentile(&mut times, 0.99);
     let figure = format!("{p99:?} of {}", times.len());
     let what = format!("{}: hand-over past a head waiter that was killed 0 to 12 ms after it came, p99", S::ENGINE);
-    bar(&what, figure, "<= 100 ms", p99 <= 100 * MS);
+    bar(&what, figure, &limit::<S>(), p99 <= S::DEAD_WAITER);
+}
+fn limit<S: Scene>() -> String {
+    format!("<= {} ms", S::DEAD_WAITER.as_millis())
 }
 /// The server may still take it for alive, or it may just have got it.
 pub fn at_the_release<S: Scene>() {

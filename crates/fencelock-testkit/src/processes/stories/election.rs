@@ -1,4 +1,4 @@
-//! Planted to see it go red: an observer that tells the same term again; one that looks once in 2 s (at the bar alone).
+//! Planted to see it go red: an observer that looks once in 2 s (at the bar alone).
 use crate::processes::{Scene, bar, percentile, tenth};
 use std::time::Duration;
 
