@@ -5,12 +5,13 @@
 mod common;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
-use fencelock_core::{Claim, ErrorKind, Token};
+use fencelock_core::{Claim, ErrorKind, Released, Token, Version};
 use fencelock_mysql::MysqlEngine;
 use fencelock_testkit::{
     MariaDb, Pki,
     processes::{bar, full, tenth},
 };
+use mysql_async::prelude::Queryable;
 use std::{
     collections::HashMap,
     future::ready,
@@ -23,6 +24,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
+use tokio::task::JoinSet;
 
 /// A number that the server counts.
 fn counted(server: &MariaDb, name: &str) -> i64 {
@@ -519,5 +521,63 @@ async fn a_client_that_is_stopped_within_a_packet() {
         let guard = within("the next one is in", a.mutex("x").lock()).await.unwrap();
         println!("stopped after {cut} of {}: the next is in after {:?}", acquire.len(), began.elapsed());
         guard.release().await.unwrap();
+    }
+}
+/// However rows are counted for a session, every call does what it does: what is written anew as it was counts there, too. (Red: a value
+/// that is made anew where its change counts no row.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn however_rows_are_counted() {
+    let server = MariaDb::start();
+    let place = format!("127.0.0.1:{}", server.port());
+    let through = |address: &str| server.url().replace(&place, address);
+    server.ask("CREATE TABLE counted (n int); INSERT INTO counted VALUES (1)");
+    for (way, rows) in [(place.clone(), 0), (found_rows(server.port()).to_string(), 1)] {
+        let mut conn = mysql_async::Conn::from_url(through(&way) + "?prefer_socket=false").await.unwrap();
+        conn.query_drop("UPDATE counted SET n = 1").await.unwrap();
+        assert_eq!(conn.affected_rows(), rows, "what this is about");
+        let mut all = JoinSet::new();
+        for query in ["", "?doorbell=on", "?strategy=session"] {
+            all.spawn(everything(through(&way) + query));
+        }
+        while let Some(done) = all.join_next().await {
+            done.unwrap();
+        }
+    }
+}
+/// All that is to be had there.
+async fn everything(url: String) {
+    let (a, b, is_lease) = (client(&url).await, client(&url).await, !url.contains("session"));
+    for &(letter, claim, beside) in if is_lease { &CLAIMS[..] } else { &CLAIMS[..1] } {
+        let name = format!("{url}{letter}");
+        let held = Any::lock(&a, &name, claim, 60 * SEC).await.unwrap();
+        assert!(Any::is_busy(&b, &name, beside).await, "{name}");
+        let wait = tokio::spawn({
+            let (b, name) = (b.clone(), name.clone());
+            async move { Any::lock(&b, &name, beside, 60 * SEC).await }
+        });
+        queued(&a, &name, 1).await;
+        held.release().await.unwrap();
+        let next = within("its turn", wait).await.unwrap().unwrap();
+        assert!(Any::is_busy(&a, &name, claim).await, "{name}");
+        next.release().await.unwrap();
+        let status = a.inspect(&name).await.unwrap();
+        assert!(!status.is_held() && status.waiters.is_empty(), "{name}: {status:?}");
+    }
+    let name = format!("{url}brief");
+    let brief = a.mutex(&name).ttl(3 * SEC).lock().await.unwrap();
+    soon(brief.renewed()).await;
+    assert_eq!(b.force_release(&name, brief.token()).await.unwrap(), Released::Released, "{name}");
+    soon(brief.lost()).await;
+    let cell = a.cell(format!("{url}cell"));
+    let first = cell.compare_exchange(Version::NONE, b"v".as_slice()).await.unwrap().unwrap();
+    // The same value is another version.
+    let second = cell.compare_exchange(first, b"v".as_slice()).await.unwrap().unwrap();
+    assert!(second > first && cell.compare_exchange(first, b"w".as_slice()).await.unwrap().is_err());
+    if is_lease {
+        let permits = a.semaphore(format!("{url}size"), 2);
+        permits.acquire(1).await.unwrap().release().await.unwrap();
+        for _ in 0..2 {
+            permits.resize(2, 3).await.unwrap();
+        }
     }
 }

@@ -10,7 +10,7 @@ use fencelock_testkit::MariaDb;
 pub use fencelock_testkit::Session;
 use std::{
     io::{Read, Write},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
 };
 pub use stories::*;
 
@@ -23,16 +23,27 @@ pub fn proxied(server: &MariaDb) -> (Proxy, String) {
 fn call(procedure: &str) -> String {
     format!("CALL fencelock_{procedure}(")
 }
+fn packet(from: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+    let mut packet = vec![0; 4];
+    from.read_exact(&mut packet)?;
+    let length = u32::from_le_bytes([packet[0], packet[1], packet[2], 0]);
+    packet.resize(4 + length as usize, 0);
+    from.read_exact(&mut packet[4..]).map(|()| packet)
+}
+/// Everybody who connects is served by this, each in a thread: where.
+fn serving(serve: impl Fn(TcpStream) -> std::io::Result<()> + Copy + Send + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || serve(client));
+        }
+    });
+    address
+}
 /// Gives two sessions to each who connects, in turns: where it is.
 pub fn two_for_each(port: u16) -> SocketAddr {
-    fn packet(from: &mut TcpStream) -> std::io::Result<Vec<u8>> {
-        let mut packet = vec![0; 4];
-        from.read_exact(&mut packet)?;
-        let length = u32::from_le_bytes([packet[0], packet[1], packet[2], 0]);
-        packet.resize(4 + length as usize, 0);
-        from.read_exact(&mut packet[4..]).map(|()| packet)
-    }
-    fn serve(mut client: TcpStream, port: u16) -> std::io::Result<()> {
+    serving(move |mut client| {
         let mut servers = [TcpStream::connect(("127.0.0.1", port))?, TcpStream::connect(("127.0.0.1", port))?];
         client.write_all(&packet(&mut servers[0])?)?;
         packet(&mut servers[1])?;
@@ -51,15 +62,27 @@ pub fn two_for_each(port: u16) -> SocketAddr {
             servers[turn % 2].write_all(&command)?;
         }
         Ok(())
-    }
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || serve(client, port));
-        }
-    });
-    address
+    })
+}
+/// Tells the server of each who connects that rows which match are to count as affected, too, as some drivers and proxies do: where it is.
+pub fn found_rows(port: u16) -> SocketAddr {
+    serving(move |mut client| {
+        let mut server = TcpStream::connect(("127.0.0.1", port))?;
+        (client.set_nodelay(true)?, server.set_nodelay(true)?);
+        client.write_all(&packet(&mut server)?)?;
+        let mut who = packet(&mut client)?;
+        // Behind the packet's head come the capabilities: CLIENT_FOUND_ROWS is the second one.
+        who[4] |= 2;
+        server.write_all(&who)?;
+        let (mut from, mut to) = (server.try_clone()?, client.try_clone()?);
+        std::thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+        let done = std::io::copy(&mut client, &mut server);
+        let _ = server.shutdown(Shutdown::Both);
+        done.map(drop)
+    })
 }
 pub async fn client(url: &str) -> Client {
     client_with(Config::from_url(url).unwrap()).await
