@@ -68,7 +68,8 @@ pub fn two_for_each(port: u16) -> SocketAddr {
 pub fn found_rows(port: u16) -> SocketAddr {
     serving(move |mut client| {
         let mut server = TcpStream::connect(("127.0.0.1", port))?;
-        (client.set_nodelay(true)?, server.set_nodelay(true)?);
+        client.set_nodelay(true)?;
+        server.set_nodelay(true)?;
         client.write_all(&packet(&mut server)?)?;
         let mut who = packet(&mut client)?;
         // Behind the packet's head come the capabilities: CLIENT_FOUND_ROWS is the second one.
