@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{Claim, Client, ErrorKind, LossReason};
+use fencelock_core::{Claim, Client, ErrorKind, LossReason, Version};
 use fencelock_mysql::{Config, MysqlEngine as Engine};
 use fencelock_testkit::{
     MariaDb as Server,
@@ -29,6 +29,11 @@ const SESSIONS: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USE
                         + (SELECT COUNT(*) FROM fencelock_bearer)";
 const FEW_CONNECTIONS: &[&str] = &["--max-connections=12"];
 
+fn held(server: &Server) -> String {
+    let all = "SELECT COALESCE(GROUP_CONCAT(CONCAT('(IS_USED_LOCK(X''', HEX(named), ''') IS NOT NULL)') SEPARATOR ' + '), '0') \
+               FROM fencelock_lock";
+    format!("SELECT {}", server.ask(all))
+}
 /// What it said that it has it has when it was killed.
 fn durable() -> Server {
     Server::with(&["--innodb-flush-log-at-trx-commit=2"])

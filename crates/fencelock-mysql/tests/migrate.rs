@@ -14,6 +14,35 @@ const ROLE: &str = "app@127.0.0.1";
 /// None of them names one account.
 const NOBODY: [&str; 3] = ["", "@127.0.0.1", "app@"];
 
+/// What is taken away, one at a time.
+const RIGHTS: [&str; 11] = [
+    "ALL ON fencelock_lock FROM app@'127.0.0.1'",
+    "UPDATE ON fencelock_lock FROM app@'127.0.0.1'",
+    "ALL ON fencelock_holder FROM app@'127.0.0.1'",
+    "ALL ON fencelock_waiter FROM app@'127.0.0.1'",
+    "ALL ON fencelock_client FROM app@'127.0.0.1'",
+    "ALL ON fencelock_bearer FROM app@'127.0.0.1'",
+    "ALL ON fencelock_cell FROM app@'127.0.0.1'",
+    "ALL ON fencelock_write FROM app@'127.0.0.1'",
+    "ALL ON fencelock_meta FROM app@'127.0.0.1'",
+    "ALL ON fencelock_asked FROM app@'127.0.0.1'",
+    "EXECUTE ON PROCEDURE fencelock_ready FROM app@'127.0.0.1'",
+];
+/// How leases and sessions leave nothing.
+const LEFT: [(&str, &str); 2] = [
+    (
+        "",
+        "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL AND ends > \
+         TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + (SELECT COUNT(*) FROM fencelock_holder WHERE ends > \
+         TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + (SELECT COUNT(*) FROM fencelock_waiter)",
+    ),
+    (
+        "?strategy=session",
+        "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
+         + (SELECT COUNT(*) FROM fencelock_bearer WHERE name IS NOT NULL)",
+    ),
+];
+
 /// An account that may look at one table.
 fn start() -> MariaDb {
     let server = MariaDb::start();

@@ -210,11 +210,14 @@ fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio
         () if is(&[SqlState::INVALID_CATALOG_NAME]) => {
             new(ErrorKind::InvalidConfig, "there is no such database").hint("look at the URL")
         }
-        () if is(&[SqlState::UNDEFINED_OBJECT]) => {
+        // Nobody else names a role; what else is no object is a row of a table of ours, which a function speaks of.
+        () if operation == "migrate" && is(&[SqlState::UNDEFINED_OBJECT]) => {
             new(ErrorKind::InvalidConfig, "there is no such role").hint("create it first")
         }
-        () if fault.is_missing() => new(ErrorKind::InvalidConfig, "the tables of fencelock are not there")
-            .hint("run `fencelock migrate --run` as a role that may create them in this schema"),
+        () if fault.is_missing() || is(&[SqlState::UNDEFINED_OBJECT]) => {
+            new(ErrorKind::InvalidConfig, "the tables of fencelock are not there")
+                .hint("run `fencelock migrate --run` as a role that may create them in this schema")
+        }
         () if is(&[SqlState::TOO_MANY_CONNECTIONS]) => {
             new(ErrorKind::Unreachable, "the server has as many connections as it takes").hint("raise max_connections")
         }

@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{Claim, Client, ErrorKind, LossReason};
+use fencelock_core::{Claim, Client, ErrorKind, LossReason, Version};
 use fencelock_postgres::{Config, PostgresEngine as Engine};
 use fencelock_testkit::{
     Postgres as Server,
@@ -28,6 +28,9 @@ const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS 
 const SESSIONS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
 const FEW_CONNECTIONS: &[&str] = &["max_connections=12"];
 
+fn held(_: &Server) -> String {
+    SESSIONS.to_owned()
+}
 /// What it said that it has it has when it was killed.
 fn durable() -> Server {
     Server::start()

@@ -15,6 +15,29 @@ const ROLE: &str = "app";
 /// None of them names one role.
 const NOBODY: [&str; 2] = ["", "public"];
 
+/// What is taken away, one at a time.
+const RIGHTS: [&str; 10] = [
+    "ALL ON fencelock_lock FROM app",
+    "UPDATE ON fencelock_lock FROM app",
+    "ALL ON fencelock_holder FROM app",
+    "ALL ON fencelock_waiter FROM app",
+    "ALL ON fencelock_client FROM app",
+    "ALL ON fencelock_bearer FROM app",
+    "ALL ON fencelock_cell FROM app",
+    "ALL ON fencelock_write FROM app",
+    "ALL ON fencelock_meta FROM app",
+    "EXECUTE ON FUNCTION fencelock_take FROM app",
+];
+/// How leases and sessions leave nothing.
+const LEFT: [(&str, &str); 2] = [
+    (
+        "",
+        "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL AND until > clock_timestamp()) \
+         + (SELECT COUNT(*) FROM fencelock_holder WHERE until > clock_timestamp()) + (SELECT COUNT(*) FROM fencelock_waiter)",
+    ),
+    ("?strategy=session", "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"),
+];
+
 /// Nobody may do what he is not granted, and that is little.
 fn start() -> Postgres {
     let server = Postgres::start();

@@ -1,6 +1,6 @@
 //! What breaks, and what is odd: a server that is killed, connections that are ended or not to be had, tables that are gone, names. The same
-//! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `LEASES` and `SESSIONS`, which count what is left,
-//! `FEW_CONNECTIONS`, `durable`, and `kills`.
+//! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `LEASES` and `SESSIONS`, which count what is left, `FEW_CONNECTIONS`,
+//! `held`, which asks for what sessions hold now, whatever becomes of the tables, `durable`, and `kills`.
 use super::*;
 
 const SESSION: &str = "?strategy=session";
@@ -254,34 +254,57 @@ async fn no_connections() {
     held.release().await.unwrap();
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
 }
-/// Somebody removes the tables, or a right: that is said, and what to do about it. (Red: told as anything that the server refuses.)
+/// Somebody removes the tables: that is said, and what to do about it; and nothing is held by a session then. (Red: told as
+/// anything that the server refuses.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_that_are_gone() {
-    let server = Server::start();
-    let a = client(&server.url()).await;
-    let held = a.mutex("x").ttl(2 * SEC).lock().await.unwrap();
-    server.ask("DROP TABLE fencelock_lock CASCADE");
-    for error in [a.mutex("y").try_lock().await.unwrap_err(), a.mutex("y").lock().await.unwrap_err()] {
-        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-        assert!(error.to_string().contains("fencelock_lock"), "{error}");
-    }
-    soon(held.lost()).await;
-}
-/// Names of every plane of Unicode, of 512 bytes, and with what means something to SQL: each is its own lock, told as it is. (Red: texts
-/// without quotes.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn names() {
     for query in ["", SESSION] {
         let server = Server::start();
-        let mut config = Config::from_url(&(server.url() + query)).unwrap();
-        config.namespace = "räume '; --".to_owned();
-        let (a, b) = (client_with(config.clone()).await, client_with(config).await);
-        let planes = (0..=16_u32).flat_map(|plane| [0x41, 0x1_0, 0xfffd].map(|c| char::from_u32((plane << 16) + c)));
-        let mut names: Vec<String> = planes.flatten().filter(|c| !c.is_control()).map(String::from).collect();
-        names.extend(["x".repeat(512), "\u{10fffd}".repeat(128), "é".repeat(256)]);
-        names.extend(
-            ["'; DROP TABLE fencelock_lock; --", "*/ -- $f$ \\ \" %s", "E'\\''", "a b", "A", "a"].map(String::from),
-        );
+        let a = client(&(server.url() + query)).await;
+        let kept = a.mutex("x").ttl(2 * SEC).lock().await.unwrap();
+        let released = a.mutex("z").ttl(2 * SEC).lock().await.unwrap();
+        let left = held(&server);
+        server.ask("DROP TABLE fencelock_lock CASCADE");
+        let mut refused = vec![a.mutex("y").try_lock().await.unwrap_err(), a.mutex("y").lock().await.unwrap_err()];
+        // The end of its session may be told before.
+        let told = soon(released.release()).await.unwrap_err();
+        refused.extend(Some(told).filter(|error| query.is_empty() || error.kind() != ErrorKind::Lost));
+        for error in refused {
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{query}: {error}");
+            let said = error.to_string();
+            assert!(said.contains("fencelock_lock") && said.contains("fencelock migrate"), "{query}: {error}");
+        }
+        // A lease ends; a session does, since it cannot give back what it should.
+        soon(kept.lost()).await;
+        drop((kept, a));
+        eventually("nothing is held", || std::future::ready(server.ask(&left) == "0")).await;
+    }
+}
+/// Names of every plane of Unicode, of 512 bytes, and with what means something to SQL.
+fn odd_names() -> Vec<String> {
+    let planes = (0..=16_u32).flat_map(|plane| [0x41, 0x1_0, 0xfffd].map(|c| char::from_u32((plane << 16) + c)));
+    let mut names: Vec<String> = planes.flatten().filter(|c| !c.is_control()).map(String::from).collect();
+    names.extend(["x".repeat(512), "x".repeat(511) + "y", "\u{10fffd}".repeat(128), "é".repeat(256)]);
+    names.extend(
+        ["'; DROP TABLE fencelock_lock; --", "*/ -- $f$ \\ \" %s", "E'\\''", "a b", "A", "a"].map(String::from),
+    );
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+/// Two clients that share a namespace of this name.
+async fn two_in(server: &Server, query: &str, namespace: &str) -> [Client; 2] {
+    let mut config = Config::from_url(&(server.url() + query)).unwrap();
+    config.namespace = namespace.to_owned();
+    [client_with(config.clone()).await, client_with(config).await]
+}
+/// Each of them is its own lock, told as it is. (Red: texts without quotes.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names() {
+    let names = odd_names();
+    for query in ["", SESSION] {
+        let server = Server::start();
+        let [a, b] = two_in(&server, query, "räume '; --").await;
         for name in &names {
             let held = a.mutex(name).ttl(60 * SEC).lock().await.unwrap_or_else(|e| panic!("{name:?}: {e}"));
             assert!(b.mutex(name).try_lock().await.unwrap().is_err(), "{name:?}");
@@ -293,9 +316,40 @@ async fn names() {
             within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
         }
         let known: usize = server.ask("SELECT COUNT(*) FROM fencelock_lock").parse().unwrap();
-        names.sort_unstable();
-        names.dedup();
         assert_eq!(known, names.len());
         println!("{known} names");
     }
+}
+/// The same of writers, readers and permits, and of values. All of them are held at once: none is another one's. (Red: the first 255 letters of a
+/// name.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_of_what_is_no_mutex() {
+    let (names, server) = (odd_names(), Server::start());
+    for (letter, claim, beside) in &CLAIMS[1..] {
+        let [a, b] = two_in(&server, "", &format!("räume '; -- {letter}")).await;
+        let mut held = Vec::new();
+        for name in &names {
+            let guard = Any::attempt(&a, name, *claim).await.unwrap_or_else(|e| panic!("{name:?}: {e}"));
+            held.push(guard.unwrap_or_else(|| panic!("{name:?} is another one's")));
+            assert!(Any::is_busy(&b, name, *beside).await, "{name:?}");
+            let status = b.inspect(name).await.unwrap();
+            assert_eq!((status.name.as_str(), status.holders[0].claim), (name.as_str(), *claim));
+        }
+        for guard in held {
+            guard.release().await.unwrap();
+        }
+        for name in &names {
+            Any::attempt(&b, name, *beside).await.unwrap().expect("it is free").release().await.unwrap();
+        }
+    }
+    let [a, b] = two_in(&server, "", "räume '; -- c").await;
+    for name in &names {
+        let version = a.cell(name).compare_exchange(Version::NONE, name.as_bytes()).await;
+        version.unwrap_or_else(|e| panic!("{name:?}: {e}")).unwrap_or_else(|_| panic!("{name:?} is another one's"));
+    }
+    for name in &names {
+        assert_eq!(b.cell(name).load().await.unwrap().value.as_deref(), Some(name.as_bytes()), "{name:?}");
+    }
+    let known: usize = server.ask("SELECT COUNT(*) FROM fencelock_lock").parse().unwrap();
+    assert_eq!(known, 4 * names.len());
 }

@@ -1,7 +1,7 @@
 //! An account that may use the tables and not make them: the same on every database, for the tests that bring `connect`, `Config`, `ROLE`,
-//! `NOBODY`, `start` and `app`.
+//! `NOBODY`, `RIGHTS`, `LEFT`, `start` and `app`.
 use super::*;
-use fencelock_core::Released;
+use fencelock_core::{Client, Error, Guard, Released, Result, Version};
 
 pub(super) async fn everything(url: &str) {
     let (a, b) = (client(url).await, client(url).await);
@@ -50,6 +50,65 @@ async fn not_for_everybody() {
     }
     let made = "SELECT count(*) FROM information_schema.tables WHERE table_name LIKE 'fencelock%'";
     assert_eq!(server.ask(made), "0");
+}
+/// What there is to ask for; the refusals.
+async fn refusals(a: &Client) -> Vec<Error> {
+    async fn ended(guard: Result<Guard>) -> Option<Error> {
+        // What was granted may be refused when it is given back.
+        match guard {
+            Ok(guard) => guard.release().await.err(),
+            Err(error) => Some(error),
+        }
+    }
+    let (mut refused, can) = (Vec::new(), a.info().capabilities.clone());
+    refused.extend(ended(soon(a.mutex("tried").ttl(5 * SEC).try_lock()).await.map(std::result::Result::unwrap)).await);
+    refused.extend(ended(soon(a.mutex("locked").ttl(5 * SEC).lock()).await).await);
+    if can.permits {
+        let got = soon(a.semaphore("permits", 2).ttl(5 * SEC).acquire(1)).await;
+        refused.extend(match got {
+            Ok(guard) => guard.release().await.err(),
+            Err(error) => Some(error),
+        });
+    }
+    if can.cells {
+        refused.extend(a.cell("cell").compare_exchange(Version::NONE, b"1".as_slice()).await.err());
+    }
+    refused.extend(a.inspect("tried").await.err());
+    refused
+}
+/// One right after the other is taken away, while something is held and something else is asked for: whoever needs it is told what to do, and
+/// loses nothing; when it is given again nothing is held, and everything goes on. (Red: told as anything that the server refuses.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn rights_that_are_taken_away() {
+    for (more, left) in LEFT {
+        let server = start();
+        let admin = Config::from_url(&(server.url() + more)).unwrap();
+        admin.migrate(Some(ROLE)).await.unwrap();
+        let (a, mut needed) = (client(&app(&server, more)).await, 0);
+        for right in RIGHTS {
+            let held = soon(a.mutex("held").ttl(60 * SEC).lock()).await.unwrap();
+            let given_back = soon(a.mutex("given back").ttl(5 * SEC).lock()).await.unwrap();
+            server.ask(&format!("REVOKE {right}"));
+            let mut refused = refusals(&a).await;
+            // A session that cannot give back one hold ends, and with it that hold: another of its ttl's, not of `held`'s.
+            let released = soon(given_back.release()).await.err();
+            refused.extend(released.filter(|error| more.is_empty() || error.kind() != ErrorKind::Lost));
+            held.check().unwrap();
+            needed += usize::from(!refused.is_empty());
+            println!("{more} without {right}: {} refusals", refused.len());
+            for error in refused {
+                assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{more} without {right}: {error}");
+                assert!(error.to_string().contains("fencelock migrate"), "{more} without {right}: {error}");
+            }
+            admin.migrate(Some(ROLE)).await.unwrap();
+            soon(held.release()).await.unwrap();
+            eventually("nothing is left", || async { server.ask(left) == "0" }).await;
+            let again = refusals(&a).await;
+            assert!(again.is_empty(), "{more} with {right} again: {again:?}");
+            server.ask("DELETE FROM fencelock_cell");
+        }
+        assert!(needed * 2 > RIGHTS.len(), "{more}: only {needed} of {} rights are needed", RIGHTS.len());
+    }
 }
 /// Clean-up, too: it comes with the first client when records are to go soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
