@@ -32,7 +32,7 @@ fn exact(scene: &impl Scene, processes: usize, rounds: usize, what: &str) {
 
 pub fn readers_and_writers<S: Scene>() {
     let scene = S::new();
-    let seconds = if full() { 60 } else { 4 };
+    let seconds = if full() { 60 } else { 3 };
     let (spans, counter) = run(&scene, usize::MAX, seconds, &[&["write", "read", "read", "read"][..]; 8]);
     let writers = spans.iter().filter(|span| span.alone).count();
     assert_eq!(counter, writers as u64, "the counter of the writers");
