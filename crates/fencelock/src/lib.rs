@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// The guide, as `docs/guide` has it.
+// Its documentation is its own: a sentence here would stand before its definitions of links, and make a paragraph of them.
 #[cfg(any(doc, doctest))]
 pub mod guide;
 
