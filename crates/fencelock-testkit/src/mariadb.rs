@@ -260,38 +260,6 @@ fn kill(child: &mut Option<Child>) {
         let _ = child.wait();
     }
 }
-/// What a node of Galera is started with, beside where the others are.
-fn galera() -> [&'static str; 4] {
-    [
-        "--wsrep-on=ON",
-        "--wsrep-provider=/usr/lib/galera/libgalera_smm.so",
-        "--binlog-format=ROW",
-        "--innodb-autoinc-lock-mode=2",
-    ]
-}
-/// What a node has that was a cluster of one and was shut down: with a copy of it each joins without being sent more than the last steps.
-fn galera_template() -> PathBuf {
-    let (from, port) = (template(), Port::free());
-    template::made("galera", USER, |data| {
-        let script = r#"
-            set -e
-            cp -a "$1/." "$2"
-            echo "SHUTDOWN;" > "$2/shutdown.sql"
-            data=$2 mariadbd=$3 port=$4
-            shift 4
-            "$mariadbd" --no-defaults --datadir="$data" --skip-networking --socket="$data/socket" --pid-file="$data/pid" \
-                --tmpdir="$data" --innodb-log-file-size=32M --innodb-use-native-aio=0 --init-file="$data/shutdown.sql" \
-                --wsrep-cluster-address=gcomm:// --wsrep-node-address=127.0.0.1 \
-                --wsrep-provider-options="gmcast.listen_addr=tcp://127.0.0.1:$port" "$@" 2> "$data/log" || { cat "$data/log"; exit 1; }
-            rm -f "$data/shutdown.sql" "$data/galera.cache" "$data/log"
-        "#;
-        let mut words = vec!["sh".to_owned(), "-c".to_owned(), script.to_owned(), "sh".to_owned()];
-        words.extend([from.display().to_string(), data.display().to_string()]);
-        words.extend([program("mariadbd").display().to_string(), port.number().to_string()]);
-        words.extend(galera().map(str::to_owned));
-        words
-    })
-}
 
 /// What a node of Galera is started with, beside where the others are.
 fn galera() -> [&'static str; 4] {
