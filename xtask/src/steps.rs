@@ -3,6 +3,7 @@
 use crate::cargo::spell;
 use crate::tee::{Ran, tee_all};
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) struct Steps {
@@ -42,12 +43,32 @@ impl Steps {
     }
 
     /// A command that runs tests: what the failed ones said is kept, to be told again at the end.
-    pub(crate) fn tests(&mut self, name: &str, mut command: Command) -> bool {
+    pub(crate) fn tests(&mut self, name: &str, command: Command) -> bool {
+        self.tests_side_by_side(name, Ok(vec![command]))
+    }
+
+    /// Several of them at once.
+    pub(crate) fn tests_side_by_side(&mut self, name: &str, commands: Result<Vec<Command>, String>) -> bool {
         let mut said = Vec::new();
         let succeeded = self.step(name, || {
-            let Ran { output, failure } = tee_all(&mut command)?;
-            said = failures(&output);
-            failure.map_or(Ok(()), Err)
+            let ran: Vec<Result<Ran, String>> = thread::scope(|scope| {
+                let start = |mut command: Command| scope.spawn(move || tee_all(&mut command));
+                let started: Vec<_> = commands?.into_iter().map(start).collect();
+                Ok::<_, String>(
+                    started.into_iter().map(|one| one.join().unwrap_or_else(|_| Err("panicked".to_owned()))).collect(),
+                )
+            })?;
+            let mut failed = Ok(());
+            for one in ran {
+                match one {
+                    Ok(Ran { output, failure }) => {
+                        said.extend(failures(&output));
+                        failed = failed.and(failure.map_or(Ok(()), Err));
+                    }
+                    Err(problem) => failed = failed.and(Err(problem)),
+                }
+            }
+            failed
         });
         self.said.extend(said);
         succeeded

@@ -3,7 +3,7 @@
 use crate::cargo::{cargo, target_dir};
 use crate::manifest::members;
 use crate::steps::{Steps, output, run as run_command};
-use crate::{oldest, packages, simulate};
+use crate::{lanes, oldest, packages, simulate};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::{env, fs};
@@ -30,7 +30,8 @@ pub(crate) fn run(root: &Path, extent: Extent) -> ExitCode {
 
     // Built first, so that the tests' own times are not those of the compiler.
     steps.command("build", with(&["--no-run"]));
-    steps.tests("unit, integration and end-to-end tests", with(&["--lib", "--bins", "--tests", "--examples"]));
+    let all = [&everything[..], &["--lib", "--bins", "--tests", "--examples"]].concat();
+    steps.tests_side_by_side("unit, integration and end-to-end tests", lanes::lanes(root, &all));
     steps.tests("documentation tests", with(&["--doc"]));
     steps.step("examples", || examples(root));
     let (seeds, limit) = if extent == Extent::Full { ("20000", "5000") } else { ("2000", "2000") };
