@@ -78,11 +78,10 @@ impl Bearer {
         let line = tokio::spawn(speak(conn, inbox)).abort_handle();
         let bearer = Self { questions, line, known: Session::new(session, ttl, alone), id, pid };
         // Each is judged: what is between us and the server may have changed since the one before.
-        if !bearer.is_felt(link).await? {
-            return Err(Fault::Pooled(POOLED));
-        }
+        let felt = bearer.is_felt(link).await?;
+        // Whoever is not felt because it was ended meanwhile does not answer either.
         bearer.live(ttl, PATIENCE).await?;
-        Ok(bearer)
+        if felt { Ok(bearer) } else { Err(Fault::Pooled(POOLED)) }
     }
     /// Nothing is answered there any more.
     pub(crate) async fn broken(&self) {
