@@ -90,6 +90,8 @@ pub enum Need {
     NoServer,
     /// Leases of their own, which core renews one by one.
     OwnLeases,
+    /// Names that differ are of locks that differ.
+    OddNames,
     /// Semaphores.
     Permits,
     /// The store is reached by several processes.
@@ -143,6 +145,9 @@ impl Need {
                 (!needed, "it asks its server first: no client can be made while there is none")
             }
             Self::OwnLeases => (!sessions, "core renews no hold: they live with a session"),
+            Self::OddNames => {
+                (family.compares_bytes(), "its column compares names as it likes: columns_of_others of its own tests")
+            }
             Self::Permits => (can.permits, "no permits"),
             Self::Processes => (processes, "its store lives in one process"),
             Self::ReadWrite => (can.read_write, "no read-write locks"),

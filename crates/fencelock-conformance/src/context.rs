@@ -128,6 +128,10 @@ impl Context {
     pub fn short(&self) -> Duration {
         self.0.family.short_ttl()
     }
+    /// [`Family::longest_name`].
+    pub(crate) fn longest_name(&self) -> usize {
+        self.0.family.longest_name()
+    }
     /// [`Family::tells_since_the_grant`].
     pub(crate) fn tells_since_the_grant(&self) -> bool {
         self.0.family.tells_since_the_grant()

@@ -1,6 +1,6 @@
 //! What the suite must know about an engine that it proves.
 use async_trait::async_trait;
-use fencelock_core::{Chaos, Client, Engine, Token};
+use fencelock_core::{Chaos, Client, Engine, Name, Token};
 use std::{fmt, sync::Arc, time::Duration};
 
 /// An engine under test, in one of its topologies, layouts or strategies.
@@ -60,6 +60,14 @@ pub trait Family: Send + Sync {
     }
     /// Whether a holder's note is kept whatever its length. Where others read the record, too, it may not be.
     fn keeps_long_notes(&self) -> bool {
+        true
+    }
+    /// The longest name, in bytes. Where others made the column it may be short.
+    fn longest_name(&self) -> usize {
+        Name::MAX_BYTES
+    }
+    /// Whether names are compared byte by byte. Where others made the column some are the same to it.
+    fn compares_bytes(&self) -> bool {
         true
     }
     /// Whether one request may take as many permits as there can be.

@@ -473,6 +473,9 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
             // After a stop the engine has not looked, and an earlier command of it may have had its effect.
             Ok(Outcome::Busy(busy)) if request.wait() || request.is_stopped() => {
                 undo.withdraw().await;
+                // Who was in the way when it looked for the last time.
+                let told = || request.last_report().unwrap_or_default();
+                let busy = if busy.holder.is_some() { busy } else { told() };
                 return if request.wait() { Ok(Err(busy)) } else { Err(mute(core, &request)) };
             }
             Ok(Outcome::Busy(busy)) => {

@@ -7,7 +7,7 @@ cases! {
     "nobody/writer-under-endless-readers" => writer_under_endless_readers, needs: [ReadWrite, WritersTurn];
     "nobody/downgrade-wakes-readers" => downgrade_wakes_readers, needs: [Alone, Downgrade, ReadWrite];
     "nobody/client-clock-off" => client_clock_off, needs: [Clocks];
-    "nobody/odd-names" => odd_names, limit: 60;
+    "nobody/odd-names" => odd_names, needs: [OddNames], limit: 60;
     "nobody/name-of-1-kib" => name_of_1_kib;
     "nobody/hundred-thousand-names" => hundred_thousand_names, needs: [Permits, ReadWrite], limit: 60;
     "nobody/zero-lease" => zero_lease;
@@ -212,7 +212,7 @@ async fn odd_names(cx: Context) {
     .map(|odd| cx.name(odd))
     .collect();
     let long = cx.name("x");
-    names.extend(["y", "z"].map(|end| format!("{long}{}{end}", "x".repeat(Name::MAX_BYTES - long.len() - 1))));
+    names.extend(["y", "z"].map(|end| format!("{long}{}{end}", "x".repeat(cx.longest_name() - long.len() - 1))));
     // Each is one lock, and no two of them meet: all are free beside all others.
     let mut guards = Vec::new();
     for name in &names {
@@ -269,7 +269,7 @@ async fn name_of_1_kib(cx: Context) {
     assert_eq!(calls(&chaos), 0, "refused before a byte is sent");
     // The longest that there may be is as good as any.
     let name = cx.name("m");
-    let longest = format!("{name}{}", "x".repeat(Name::MAX_BYTES - name.len()));
+    let longest = format!("{name}{}", "x".repeat(cx.longest_name() - name.len()));
     client.mutex(longest).lock().await.unwrap().release().await.unwrap();
 }
 

@@ -1,10 +1,11 @@
-//! MariaDB: one server, several processes. Leases by its own clock; and named locks, which live with sessions of the server.
+//! MariaDB: one server, several processes. Leases by its own clock, without doorbells and with them; named locks, which live with sessions of
+//! the server; and rows of a table that others use, too.
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, proxy::Proxy,
 };
-use fencelock_core::{Client, Engine, Page, Token};
-use fencelock_mysql::Config;
+use fencelock_core::{Client, Engine, Name, Page, Token};
+use fencelock_mysql::{Config, Strategy};
 use fencelock_testkit::MariaDb;
 use std::{
     sync::{Arc, Mutex},
@@ -13,37 +14,65 @@ use std::{
 
 pub(crate) enum Lease {
     AsItComes,
+    /// Whoever is near his turn hears at once.
+    Doorbell,
     /// Named locks.
     Session,
+    /// Rows of the table of ShedLock, and no queue.
+    ShedLock,
+}
+impl Lease {
+    fn query(&self) -> &'static str {
+        match self {
+            Self::AsItComes => "",
+            Self::Doorbell => "?doorbell=on",
+            Self::Session => "?strategy=session",
+            Self::ShedLock => "?strategy=shedlock",
+        }
+    }
 }
 #[async_trait]
 impl Family for Lease {
     fn name(&self) -> &'static str {
         match self {
             Self::AsItComes => "mysql",
+            Self::Doorbell => "mysql-doorbell",
             Self::Session => "mysql-session",
+            Self::ShedLock => "mysql-shedlock",
         }
     }
     fn scopes(&self) -> &'static [&'static str] {
         match self {
-            Self::AsItComes => &["any", "lease", "queue"],
+            Self::AsItComes | Self::Doorbell => &["any", "lease", "queue"],
+            Self::ShedLock => &["any", "lease"],
             Self::Session => &["any", "session", "queue"],
         }
     }
     fn is_variant(&self) -> bool {
-        matches!(self, Self::Session)
+        !matches!(self, Self::AsItComes)
     }
     fn tells_what_is_left(&self) -> bool {
         !matches!(self, Self::Session)
+    }
+    fn tells_who_waits(&self) -> bool {
+        !matches!(self, Self::ShedLock)
+    }
+    fn longest_name(&self) -> usize {
+        if matches!(self, Self::ShedLock) { 64 } else { Name::MAX_BYTES }
+    }
+    fn compares_bytes(&self) -> bool {
+        // Spaces at the end count for nothing.
+        !matches!(self, Self::ShedLock)
     }
     fn at_once(&self) -> usize {
         5
     }
     fn start(&self) -> Box<dyn Fixture> {
-        let session = matches!(self, Self::Session);
         // Whoever waits there has a connection of his own, beside those of his client: in full that is a hundred clients of each trial.
-        let server = MariaDb::with(if session { &["--max-connections=4000"] } else { &[] });
-        Box::new(Store { server, session, proxies: Mutex::default() })
+        let many = matches!(self, Self::Doorbell | Self::Session);
+        let server = MariaDb::with(if many { &["--max-connections=4000"] } else { &[] });
+        let (session, shared) = (matches!(self, Self::Session), matches!(self, Self::ShedLock));
+        Box::new(Store { server, query: self.query(), session, shared, proxies: Mutex::default() })
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, NAMESPACE, ttl).await
@@ -53,18 +82,24 @@ impl Family for Lease {
 const NAMESPACE: &str = "suite";
 async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
     let mut config = Config::from_url(address).unwrap();
-    (config.namespace, config.ttl) = (namespace.to_owned(), ttl);
+    config.ttl = ttl;
+    if config.strategy != Strategy::ShedLock {
+        namespace.clone_into(&mut config.namespace);
+    }
     fencelock_mysql::connect(config).await.unwrap()
 }
 
 struct Store {
     server: MariaDb,
+    query: &'static str,
     session: bool,
+    /// With others: their table has no place for what is ours alone.
+    shared: bool,
     proxies: Mutex<Vec<Arc<Proxy>>>,
 }
 impl Store {
     fn url(&self) -> String {
-        self.server.url() + if self.session { "?strategy=session" } else { "" }
+        self.server.url() + self.query
     }
     /// A client; whose signs of life are its engine's own with a way of its own to the server.
     async fn client(&self, namespace: &str, ttl: Duration) -> Link {
@@ -94,14 +129,15 @@ impl Fixture for Store {
         if self.session { Some(self) } else { None }
     }
     fn records(&self) -> Option<&dyn Records> {
-        Some(self)
+        // Rows of that table stay.
+        if self.shared { None } else { Some(self) }
     }
     fn deletions(&self) -> Option<&dyn Deletions> {
         // Nobody but its session can give a named lock back.
         if self.session { None } else { Some(self) }
     }
     fn namespaces(&self) -> Option<&dyn Namespaces> {
-        Some(self)
+        if self.shared { None } else { Some(self) }
     }
     async fn clean(&self) -> Vec<String> {
         let client = Client::builder(open(&self.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
@@ -145,7 +181,11 @@ impl Records for Store {
 #[async_trait]
 impl Deletions for Store {
     async fn delete(&self, name: &str) {
-        self.server.ask(&format!("UPDATE fencelock_lock SET hold = NULL WHERE name = '{name}'"));
+        self.server.ask(&if self.shared {
+            format!("DELETE FROM shedlock WHERE name = '{name}'")
+        } else {
+            format!("UPDATE fencelock_lock SET hold = NULL WHERE name = '{name}'")
+        });
     }
 }
 #[async_trait]

@@ -1,12 +1,12 @@
 //! PostgreSQL: one server, several processes. Leases by its own clock. As it comes; where transactions are serializable unless they say
-//! otherwise; and through a pooler of transactions, where nobody can listen.
+//! otherwise; through a pooler of transactions, where nobody can listen; and in the rows of a table that others use, too.
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, WakeUps, eventually,
     proxy::Proxy,
 };
-use fencelock_core::{Client, Engine, Page, Token};
-use fencelock_postgres::Config;
+use fencelock_core::{Client, Engine, Name, Page, Token};
+use fencelock_postgres::{Config, Strategy};
 use fencelock_testkit::{PgBouncer, Postgres};
 use std::{
     sync::{Arc, Mutex},
@@ -19,6 +19,8 @@ pub(crate) enum Lease {
     Pooled,
     /// Advisory locks, which live with sessions of the server.
     Session,
+    /// Rows of the table of ShedLock, and no queue.
+    ShedLock,
 }
 #[async_trait]
 impl Family for Lease {
@@ -28,16 +30,24 @@ impl Family for Lease {
             Self::Serializable => "postgres-serializable",
             Self::Pooled => "postgres-pooled",
             Self::Session => "postgres-session",
+            Self::ShedLock => "postgres-shedlock",
         }
     }
     fn scopes(&self) -> &'static [&'static str] {
         match self {
             Self::Session => &["any", "session", "queue"],
+            Self::ShedLock => &["any", "lease"],
             _ => &["any", "lease", "queue"],
         }
     }
     fn is_variant(&self) -> bool {
         !matches!(self, Self::AsItComes)
+    }
+    fn tells_who_waits(&self) -> bool {
+        !matches!(self, Self::ShedLock)
+    }
+    fn longest_name(&self) -> usize {
+        if matches!(self, Self::ShedLock) { 64 } else { Name::MAX_BYTES }
     }
     fn at_once(&self) -> usize {
         5
@@ -50,7 +60,8 @@ impl Family for Lease {
             _ => Postgres::start(),
         };
         let pooler = matches!(self, Self::Pooled).then(|| PgBouncer::start(&server, "transaction"));
-        Box::new(Store { server, pooler, session: matches!(self, Self::Session), proxies: Mutex::default() })
+        let (session, shared) = (matches!(self, Self::Session), matches!(self, Self::ShedLock));
+        Box::new(Store { server, pooler, session, shared, proxies: Mutex::default() })
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, NAMESPACE, ttl).await
@@ -60,7 +71,10 @@ impl Family for Lease {
 const NAMESPACE: &str = "suite";
 async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> {
     let mut config = Config::from_url(address).unwrap();
-    (config.namespace, config.ttl) = (namespace.to_owned(), ttl);
+    config.ttl = ttl;
+    if config.strategy != Strategy::ShedLock {
+        namespace.clone_into(&mut config.namespace);
+    }
     fencelock_postgres::connect(config).await.unwrap()
 }
 
@@ -68,12 +82,18 @@ struct Store {
     server: Postgres,
     pooler: Option<PgBouncer>,
     session: bool,
+    /// With others: their table has no place for what is ours alone.
+    shared: bool,
     proxies: Mutex<Vec<Arc<Proxy>>>,
 }
 impl Store {
     fn url(&self) -> String {
         let url = self.pooler.as_ref().map_or_else(|| self.server.url(), |pooler| self.server.url_through(pooler));
-        if self.session { url + "?strategy=session" } else { url }
+        match (self.session, self.shared) {
+            (true, _) => url + "?strategy=session",
+            (_, true) => url + "?strategy=shedlock",
+            _ => url,
+        }
     }
     /// A client; whose signs of life are its engine's own with a way of its own to the server.
     async fn client(&self, namespace: &str, ttl: Duration) -> Link {
@@ -104,17 +124,18 @@ impl Fixture for Store {
     }
     fn wake_ups(&self) -> Option<&dyn WakeUps> {
         // Through a pooler there are none that could be lost, nor in the server's own queue.
-        if self.pooler.is_none() && !self.session { Some(self) } else { None }
+        if self.pooler.is_none() && !self.session && !self.shared { Some(self) } else { None }
     }
     fn records(&self) -> Option<&dyn Records> {
-        Some(self)
+        // Rows of that table stay.
+        if self.shared { None } else { Some(self) }
     }
     fn deletions(&self) -> Option<&dyn Deletions> {
         // Nobody but its session can give an advisory lock back.
         if self.session { None } else { Some(self) }
     }
     fn namespaces(&self) -> Option<&dyn Namespaces> {
-        Some(self)
+        if self.shared { None } else { Some(self) }
     }
     async fn clean(&self) -> Vec<String> {
         let client = Client::builder(open(&self.url(), NAMESPACE, Duration::from_secs(1)).await).build().unwrap();
@@ -168,7 +189,11 @@ impl Records for Store {
 #[async_trait]
 impl Deletions for Store {
     async fn delete(&self, name: &str) {
-        self.server.ask(&format!("UPDATE fencelock_lock SET hold = NULL WHERE name = '{name}'"));
+        self.server.ask(&if self.shared {
+            format!("DELETE FROM shedlock WHERE name = '{name}'")
+        } else {
+            format!("UPDATE fencelock_lock SET hold = NULL WHERE name = '{name}'")
+        });
     }
 }
 #[async_trait]
