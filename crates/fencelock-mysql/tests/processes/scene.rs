@@ -16,6 +16,8 @@ pub(crate) trait Way {
     const ISOLATION: &'static str = "REPEATABLE-READ";
     /// Its record says when it ends.
     const LEASES: bool = true;
+    /// In a table that others use, too.
+    const SHARED: bool = false;
 }
 pub(crate) struct Leases;
 impl Way for Leases {
@@ -38,6 +40,13 @@ impl Way for Sessions {
     const ENGINE: &'static str = "MariaDB, sessions";
     const QUERY: &'static str = "?strategy=session";
     const LEASES: bool = false;
+}
+/// Rows of ShedLock's table.
+pub(crate) struct ShedLock;
+impl Way for ShedLock {
+    const ENGINE: &'static str = "MariaDB, ShedLock's table";
+    const QUERY: &'static str = "?strategy=shedlock";
+    const SHARED: bool = true;
 }
 pub(crate) struct Scene<W> {
     pub(crate) server: MariaDb,
@@ -65,6 +74,10 @@ impl<W: Way> processes::Scene for Scene<W> {
     fn with_wrong_clocks() -> Self {
         Self { clocks: WallClock::apart(), ..Self::new() }.proved_apart()
     }
+    /// Nobody is told: each hand-over is found by a look.
+    fn rounds(n: usize) -> usize {
+        if W::SHARED && !processes::full() { n / 50 } else { processes::tenth(n) }
+    }
     fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -79,6 +92,11 @@ impl<W: Way> processes::Scene for Scene<W> {
         let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
         Worker::start_by(self.clocks.get(n % 3), &[&[flavour, role, &url::<W>(&self.server)], words].concat())
     }
+    /// Whoever waits there has no place anywhere: he has said that he waits.
+    fn queued(&self, name: &str, n: usize) {
+        let queued = || self.status(name).waiters.len() == n || W::SHARED;
+        processes::eventually("queued", Duration::from_secs(30), queued);
+    }
     /// In µs of the server's clock. What had been sent to prolong it was on the server's side of the connection already: it is done when
     /// nothing works any more.
     fn lease_end(&self, name: &str) -> Option<i64> {
@@ -87,7 +105,12 @@ impl<W: Way> processes::Scene for Scene<W> {
         }
         let idle = "SELECT COUNT(*) FROM information_schema.processlist WHERE command = 'Query' AND info LIKE 'CALL %'";
         processes::eventually("nothing works", Duration::from_secs(10), || self.server.ask(idle) == "0");
-        let end = format!("SELECT ends FROM fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL");
+        let end = if W::SHARED {
+            let end = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lock_until)";
+            format!("SELECT {end} FROM shedlock WHERE name = '{name}' AND lock_until > UTC_TIMESTAMP(6)")
+        } else {
+            format!("SELECT ends FROM fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL")
+        };
         Some(self.server.ask(&end).parse().unwrap_or_else(|_| panic!("nobody holds {name}")))
     }
     fn traces(&self) -> usize {
@@ -95,6 +118,8 @@ impl<W: Way> processes::Scene for Scene<W> {
                    + (SELECT count(*) FROM fencelock_holder) + (SELECT count(*) FROM fencelock_waiter)";
         let used = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
                     + (SELECT COUNT(*) FROM fencelock_bearer)";
+        let locked = "SELECT COUNT(*) FROM shedlock WHERE lock_until > UTC_TIMESTAMP(3)";
+        let all = if W::SHARED { locked } else { all };
         self.server.ask(if W::LEASES { all } else { used }).parse().unwrap()
     }
 }

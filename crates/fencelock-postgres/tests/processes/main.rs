@@ -14,7 +14,7 @@ use fencelock_testkit::processes::{
     },
     tenth, trials, work,
 };
-use scene::{Leases, Pooled, RepeatableRead, Scene, Serializable, Sessions, cuts, three_permits};
+use scene::{Leases, Pooled, RepeatableRead, Scene, Serializable, Sessions, ShedLock, cuts, three_permits};
 
 fn main() {
     let words: Vec<String> = std::env::args().collect();
@@ -72,6 +72,12 @@ fn main() {
         ("sessions_nobody_starves", starvation::<Scene<Sessions>>),
         ("sessions_first_come_first_served", order::<Scene<Sessions>>),
         ("sessions_leaders_that_are_killed", leaders::<Scene<Sessions>>),
+        ("shedlock_exclusion_between_12_processes", exclusion::<Scene<ShedLock>>),
+        ("shedlock_increments_by_16_processes", || increments::<Scene<ShedLock>>(tenth(200))),
+        ("shedlock_a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene<ShedLock>>),
+        ("shedlock_a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<ShedLock>>),
+        ("shedlock_cancelled_waits_leave_nothing", cancels::<Scene<ShedLock>>),
+        ("shedlock_leaders_that_are_killed", leaders::<Scene<ShedLock>>),
         ("sessions_that_wait_and_are_cut_every_second", cuts::<Sessions>),
     ]);
 }

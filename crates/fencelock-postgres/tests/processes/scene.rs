@@ -13,6 +13,8 @@ pub(crate) trait Way {
     const NAME: &'static str;
     const SESSIONS: bool = false;
     const POOLED: bool = false;
+    /// In a table that others use, too.
+    const SHARED: bool = false;
     /// As its database begins transactions.
     const ISOLATION: &'static str = "read committed";
 }
@@ -40,6 +42,12 @@ pub(crate) struct Serializable;
 impl Way for Serializable {
     const NAME: &'static str = "PostgreSQL, serializable";
     const ISOLATION: &'static str = "serializable";
+}
+/// Rows of ShedLock's table.
+pub(crate) struct ShedLock;
+impl Way for ShedLock {
+    const NAME: &'static str = "PostgreSQL, ShedLock's table";
+    const SHARED: bool = true;
 }
 
 pub(crate) struct Scene<W> {
@@ -74,7 +82,7 @@ impl<W: Way> processes::Scene for Scene<W> {
     }
     /// Where nobody is told, each hand-over is found by a look.
     fn rounds(n: usize) -> usize {
-        if W::POOLED && !processes::full() { n / 50 } else { processes::tenth(n) }
+        if (W::POOLED || W::SHARED) && !processes::full() { n / 50 } else { processes::tenth(n) }
     }
     fn folder(&self) -> &Path {
         self.folder.path()
@@ -93,6 +101,11 @@ impl<W: Way> processes::Scene for Scene<W> {
             &[&[flavour, role, &url::<W>(&self.server, self.pooler.as_ref())], words].concat(),
         )
     }
+    /// Whoever waits there has no place anywhere: he has said that he waits.
+    fn queued(&self, name: &str, n: usize) {
+        let queued = || self.status(name).waiters.len() == n || W::SHARED;
+        processes::eventually("queued", Duration::from_secs(30), queued);
+    }
     /// In µs of the server's clock. What had been sent to prolong it was on the server's side of the connection already: it is done when
     /// nothing works any more.
     fn lease_end(&self, name: &str) -> Option<i64> {
@@ -101,7 +114,12 @@ impl<W: Way> processes::Scene for Scene<W> {
         }
         let idle = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencelock' AND state = 'active'";
         processes::eventually("nothing works", Duration::from_secs(10), || self.server.ask(idle) == "0");
-        let end = format!("SELECT fencelock_us(until) FROM fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL");
+        let end = if W::SHARED {
+            let (end, now) = ("extract(epoch FROM lock_until) * 1000000", "timezone('utc', clock_timestamp())");
+            format!("SELECT ({end})::bigint FROM shedlock WHERE name = '{name}' AND lock_until > {now}")
+        } else {
+            format!("SELECT fencelock_us(until) FROM fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL")
+        };
         Some(self.server.ask(&end).parse().unwrap_or_else(|_| panic!("nobody holds {name}")))
     }
     fn traces(&self) -> usize {
@@ -110,6 +128,8 @@ impl<W: Way> processes::Scene for Scene<W> {
         // A clean-up has one of its own.
         let used = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' \
                     AND (classid::bigint << 32 | objid::bigint) <> 7378697629484716395";
+        let locked = "SELECT count(*) FROM shedlock WHERE lock_until > timezone('utc', clock_timestamp())";
+        let all = if W::SHARED { locked } else { all };
         let all = if W::SESSIONS { used } else { all };
         self.server.ask(all).parse().unwrap()
     }
@@ -135,7 +155,11 @@ pub(crate) fn cuts<W: Way>() {
 }
 fn url<W: Way>(server: &Postgres, pooler: Option<&PgBouncer>) -> String {
     pooler.map_or_else(|| server.url(), |pooler| server.url_through(pooler))
-        + if W::SESSIONS { "?strategy=session" } else { "" }
+        + match (W::SESSIONS, W::SHARED) {
+            (true, _) => "?strategy=session",
+            (_, true) => "?strategy=shedlock",
+            _ => "",
+        }
 }
 
 /// However the database begins its transactions, and without an error in the server's log.
