@@ -42,6 +42,10 @@ fn us(moment: Moment) -> i64 {
 }
 
 impl ServerTime {
+    /// So often a command whose end was past when it arrived is sent again: its answer tells the time, but where the clock is being set others
+    /// that are under way tell the old one.
+    pub const AGAIN: u32 = 3;
+
     fn sample(&self) -> MutexGuard<'_, Option<Sample>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

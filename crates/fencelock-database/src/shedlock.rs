@@ -159,7 +159,7 @@ impl<T: Table> Engine for ShedLock<T> {
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.check(request.name(), "lock")?;
         let (began, limit) = (BootClock.now(), BootClock.now() + CONNECT_TIMEOUT);
-        let (mut misses, mut late, mut locked, mut queued) = (0, false, 0, false);
+        let (mut misses, mut late, mut locked, mut queued) = (0, 0, 0, false);
         loop {
             let conn = match self.table.soon(request).await {
                 Ok(conn) => conn,
@@ -185,7 +185,7 @@ impl<T: Table> Engine for ShedLock<T> {
                 }
                 Ok(Reply::Busy(busy)) if request.wait() => {
                     let next = nap(waited, &busy);
-                    (queued, misses, late) = (true, 0, false);
+                    (queued, misses, late) = (true, 0, 0);
                     request.queued(busy);
                     next
                 }
@@ -205,8 +205,8 @@ impl<T: Table> Engine for ShedLock<T> {
                 // One of these may have been granted: core takes it back.
                 Ok(Reply::Locked) if misses > 0 => return Err(self.tell("lock", &T::Fault::UNANSWERED)),
                 Ok(Reply::Locked) => return Ok(Outcome::Busy(Busy::default())),
-                Ok(Reply::Past) if !late => {
-                    late = true;
+                Ok(Reply::Past) if late < ServerTime::AGAIN => {
+                    late += 1;
                     Duration::ZERO
                 }
                 Ok(Reply::Past) => {

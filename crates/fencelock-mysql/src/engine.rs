@@ -17,7 +17,7 @@ use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Capabilities, Cells, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing,
     Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
-    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting, on_tokio,
+    Request, Result, ServerTime, Status, TakenAway, Token, Version, Versioned, Waiting, on_tokio,
 };
 use fencelock_database::{AGAIN, CONNECT_TIMEOUT, PATIENCE, TRY, WINDOW, after_locked, granted, micros, open_window};
 use std::{
@@ -250,7 +250,7 @@ impl Engine for MysqlEngine {
         // A release here may overtake the answer.
         let expected = request.wait().then(|| self.shared.expect(request));
         let limit = BootClock.now() + CONNECT_TIMEOUT;
-        let (mut misses, mut late, mut locked, mut locked_since) = (0, false, 0, None);
+        let (mut misses, mut late, mut locked, mut locked_since) = (0, 0, 0, None);
         let (busy, rest) = loop {
             // Why there is none is told also to those who gave up waiting for it.
             let conn = self.link().soon(request.stopped()).await.map_err(self.told("lock"))?;
@@ -292,8 +292,8 @@ impl Engine for MysqlEngine {
                         return Ok(Outcome::Busy(Busy::default()));
                     }
                 }
-                Ok(Reply::Past) if !late => {
-                    late = true;
+                Ok(Reply::Past) if late < ServerTime::AGAIN => {
+                    late += 1;
                     Duration::ZERO
                 }
                 Ok(Reply::Past) => {

@@ -21,7 +21,7 @@ use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Capabilities, Cells, Clock, Conflict, Engine, EngineId, EngineInfo, Error, ErrorKind, Fencing,
     Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
-    Request, Result, Status, TakenAway, Token, Version, Versioned, Waiting, on_tokio,
+    Request, Result, ServerTime, Status, TakenAway, Token, Version, Versioned, Waiting, on_tokio,
 };
 use std::{
     fmt,
@@ -232,7 +232,7 @@ impl RedisEngine {
     pub(crate) async fn attempt(&self, request: &Request, waits: bool) -> Result<Outcome> {
         let key = self.shared.keys.key(request.name());
         let expected = waits.then(|| self.shared.expect(request.hold(), &key));
-        let (mut misses, mut late, limit) = (0, false, BootClock.now() + CONNECT_TIMEOUT);
+        let (mut misses, mut late, limit) = (0, 0, BootClock.now() + CONNECT_TIMEOUT);
         let (mut turned, mut turns) = (None, 0);
         // *Invariant (SAFETY H1):* whoever has a place in the queue listens: a release that finds him deaf passes him. A lock that is free
         // needs nobody who listens, so that is found out first.
@@ -284,7 +284,7 @@ impl RedisEngine {
                     return Err(Error::other_kind("lock", request.name(), request.claim().kind(), kind));
                 }
                 Ok(Reply::OtherSize(size)) => return Err(request.other_capacity(size)),
-                Ok(Reply::Past) if !late => late = true,
+                Ok(Reply::Past) if late < ServerTime::AGAIN => late += 1,
                 Ok(Reply::Past) => {
                     let error = Error::new(ErrorKind::Unreachable, "lock", "commands take too long to arrive");
                     return Err(error.with("redis", &self.info.endpoint));

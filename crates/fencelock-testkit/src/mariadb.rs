@@ -1,5 +1,6 @@
 //! A private MariaDB.
 use crate::{
+    clock::WallClock,
     process::{Folder, Port, blocking, log_of, signal, spawn, state_of},
     template,
 };
@@ -28,6 +29,8 @@ pub struct MariaDb {
     folder: Folder,
     /// What it uses beside its own one.
     _more: Vec<Port>,
+    /// By which clock it goes, where that is not this machine's.
+    clock: Vec<(&'static str, PathBuf)>,
 }
 impl MariaDb {
     /// As it comes, but for what makes tests slow.
@@ -41,18 +44,29 @@ impl MariaDb {
     /// It does not start.
     #[must_use]
     pub fn with(settings: &[&str]) -> Self {
-        let server =
-            Self::ready(&template(), settings.iter().map(|setting| (*setting).to_owned()).collect(), Vec::new());
-        assert!(server.restart(), "mariadbd did not start:\n{}", log_of(server.folder.path()));
-        server.say(&[], "CREATE DATABASE IF NOT EXISTS test");
-        server
+        Self::ready(&template(), settings.iter().map(|setting| (*setting).to_owned()).collect(), Vec::new()).started()
+    }
+    /// That goes by this clock. What waits in it until a time of day does so by this machine's: sessions on `GET_LOCK` do.
+    ///
+    /// # Panics
+    /// As there.
+    #[must_use]
+    pub fn by(clock: &WallClock) -> Self {
+        let mut server = Self::ready(&template(), Vec::new(), Vec::new());
+        server.clock = clock.environment().into();
+        server.started()
+    }
+    fn started(self) -> Self {
+        assert!(self.restart(), "mariadbd did not start:\n{}", log_of(self.folder.path()));
+        self.say(&[], "CREATE DATABASE IF NOT EXISTS test");
+        self
     }
     /// Not started, with a copy of this data.
     fn ready(template: &Path, arguments: Vec<String>, more: Vec<Port>) -> Self {
         let folder = Folder::new("mariadb");
         template::copy(template, &folder.path().join("data"));
         template::give(folder.path(), USER);
-        Self { port: Port::free(), arguments, child: Mutex::default(), folder, _more: more }
+        Self { port: Port::free(), arguments, child: Mutex::default(), folder, _more: more, clock: Vec::new() }
     }
     /// So many nodes of Galera, which all take writes.
     ///
@@ -178,7 +192,7 @@ impl MariaDb {
             ];
             words.extend(common.map(str::to_owned));
             words.extend(self.arguments.iter().cloned());
-            let started = spawn(&words, [], self.folder.path());
+            let started = spawn(&words, self.clock.clone(), self.folder.path());
             *self.child() = Some(started.unwrap_or_else(|e| panic!("setpriv: {e}; `cargo xtask test` installs it")));
             let deadline = Instant::now() + READY;
             loop {

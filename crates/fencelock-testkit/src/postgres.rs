@@ -1,5 +1,6 @@
 //! A private PostgreSQL.
 use crate::{
+    clock::WallClock,
     pgbouncer::PgBouncer,
     pki::Pki,
     process::{Folder, Port, blocking, log_of, signal, spawn, state_of},
@@ -27,6 +28,8 @@ pub struct Postgres {
     arguments: Vec<String>,
     child: Mutex<Option<Child>>,
     folder: Folder,
+    /// By which clock it goes, where that is not this machine's.
+    clock: Vec<(&'static str, PathBuf)>,
 }
 impl Postgres {
     /// As it comes, but for what makes tests slow.
@@ -60,14 +63,24 @@ impl Postgres {
         let files = [("ssl_cert_file", "ours.server.crt"), ("ssl_key_file", "ours.server.key")].map(file);
         Self::new(folder, files.into_iter().chain(["ssl=on".to_owned()]))
     }
+    /// That goes by this clock.
+    ///
+    /// # Panics
+    /// As there.
+    #[must_use]
+    pub fn by(clock: &WallClock) -> Self {
+        let folder = Folder::new("postgres");
+        template::copy(&template(), &folder.path().join("data"));
+        Self::begin(folder, Vec::new(), clock.environment().into())
+    }
     fn new(folder: Folder, settings: impl Iterator<Item = String>) -> Self {
         // Made once, and copied: that is ten times as fast.
         template::copy(&template(), &folder.path().join("data"));
-        Self::begin(folder, settings.flat_map(|setting| ["-c".to_owned(), setting]).collect())
+        Self::begin(folder, settings.flat_map(|setting| ["-c".to_owned(), setting]).collect(), Vec::new())
     }
-    fn begin(folder: Folder, arguments: Vec<String>) -> Self {
+    fn begin(folder: Folder, arguments: Vec<String>, clock: Vec<(&'static str, PathBuf)>) -> Self {
         blocking(|| {
-            let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder };
+            let server = Self { port: Port::free(), arguments, child: Mutex::default(), folder, clock };
             assert!(server.restart(), "postgres did not start:\n{}", log_of(server.folder.path()));
             server
         })
@@ -98,7 +111,7 @@ impl Postgres {
                 "fast",
             ]);
             template::run(copy.arg("-D").arg(&data).current_dir(folder.path()));
-            Self::begin(folder, self.arguments.clone())
+            Self::begin(folder, self.arguments.clone(), self.clock.clone())
         })
     }
     /// A standby that hears nothing any more of what it follows: what is written there from now on it will never have.
@@ -167,7 +180,7 @@ impl Postgres {
             ];
             words.extend(common.iter().flat_map(|setting| ["-c".to_owned(), (*setting).to_owned()]));
             words.extend(self.arguments.iter().cloned());
-            let started = spawn(&words, [], self.folder.path());
+            let started = spawn(&words, self.clock.clone(), self.folder.path());
             *self.child() = Some(started.unwrap_or_else(|e| panic!("setpriv: {e}; `cargo xtask test` installs it")));
             let deadline = Instant::now() + READY;
             loop {

@@ -3,6 +3,7 @@
 use super::*;
 use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
+use fencelock_testkit::WallClock;
 
 /// Somebody's own transaction keeps the row for three seconds: a try is answered in time, whoever waits gets it soon after, with all of
 /// its ttl (SAFETY E2, G1). (Red: `FOR UPDATE` that waits.)
@@ -56,6 +57,48 @@ async fn a_row_that_somebody_keeps() {
     let measured = format!("p99 {granted:?}, slowest {slowest:?}, of {of}");
     bar(&format!("{what}: granted after it goes, p99"), measured, &grant_limit, granted <= GRANTED);
     bar(&format!("{what}: left of a ttl of 5 s, least"), format!("{least:.2} s"), ">= 4.9 s", least >= 4.9);
+}
+/// The server's clock is set by an hour. Ahead: every lease is over by it, which is told, and the next token is higher. Back: who holds goes on,
+/// nobody gets in beside him, and a dead one's lease lasts for its ttl, not for an hour more (SAFETY H4, T1, E8). (Red: looks that take an end at
+/// its word; tokens that are the time of day alone.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set() {
+    let clock = WallClock::new();
+    let server = Server::by(&clock);
+    let (a, b, ttl) = (client(&server.url()).await, client(&server.url()).await, 3 * SEC);
+    let mut last = None;
+    for (round, forward) in [true, false, false, true].into_iter().enumerate() {
+        let held = soon(a.mutex("x").ttl(ttl).lock()).await.unwrap();
+        assert!(Some(held.token()) > last, "round {round}: {:?} after {last:?}", held.token());
+        let wait = tokio::spawn(b.mutex("x").ttl(ttl).lock());
+        queued(&a, "x", 1).await;
+        let dead = format!("dead {round}");
+        let said = server.ask(&claims(&dead, Claim::Mutex, 2_000_000, 5_000_000));
+        assert!(said.starts_with("done"), "round {round}: {said}");
+        clock.step(3_600 * SEC, forward);
+        let began = Instant::now();
+        if !forward {
+            while began.elapsed() < 4 * SEC {
+                held.check().unwrap();
+                assert!(!wait.is_finished(), "round {round}: beside one who holds");
+                tokio::time::sleep(20 * MS).await;
+            }
+        }
+        let next = soon(b.mutex(&dead).lock()).await.unwrap();
+        println!("round {round}: after one who is dead {:?}", began.elapsed());
+        soon(next.release()).await.unwrap();
+        let token = held.token();
+        if forward {
+            soon(held.lost()).await;
+        } else {
+            soon(held.release()).await.unwrap();
+        }
+        let next = within("the next one", wait).await.unwrap().unwrap();
+        assert!(next.token() > token, "round {round}: {:?} after {token:?}", next.token());
+        next.check().unwrap();
+        last = Some(next.token());
+        soon(next.release()).await.unwrap();
+    }
 }
 /// A statement that waited until after its end does nothing, and one that waited for less grants a whole lease, also of a lock that became
 /// free meanwhile. It is the table that it waits for, since nobody waits for a row (SAFETY A2, G1). (Red: no end that is compared; the
