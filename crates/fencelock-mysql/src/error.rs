@@ -103,6 +103,10 @@ impl Fault {
     fn is(&self, codes: &[u16]) -> bool {
         self.code().is_some_and(|code| codes.contains(&code))
     }
+    /// The server said no, to this statement alone.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Mysql(_)) && !self.ends_connection()
+    }
     /// The connection is good for nothing any more.
     pub(crate) fn ends_connection(&self) -> bool {
         match self {

@@ -9,6 +9,7 @@ use common::*;
 use fencelock_core::{Admin, ErrorKind};
 use fencelock_mysql::{Config, connect};
 use fencelock_testkit::MariaDb;
+use std::future::ready;
 
 const ROLE: &str = "app@127.0.0.1";
 /// None of them names one account.
@@ -51,6 +52,22 @@ fn start() -> MariaDb {
 }
 fn app(server: &MariaDb, more: &str) -> String {
     server.url().replace("root@", "app@") + more
+}
+/// A sign of life that is refused for a while costs no session its holds. (Red: the first refusal ends it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_may_not_say_that_it_lives() {
+    let server = start();
+    let admin = Config::from_url(&(server.url() + "?strategy=session")).unwrap();
+    admin.migrate(Some(ROLE)).await.unwrap();
+    let a = client(&app(&server, "?strategy=session")).await;
+    let (ttl, patience) = (60 * SEC, 3 * SEC);
+    let held = a.mutex("x").ttl(ttl).lock().await.unwrap();
+    server.ask("REVOKE EXECUTE ON PROCEDURE fencelock_ready FROM app@'127.0.0.1'");
+    eventually("it is not heard", || ready(held.remaining() < ttl - patience)).await;
+    held.check().unwrap();
+    admin.migrate(Some(ROLE)).await.unwrap();
+    eventually("it is heard again", || ready(held.remaining() > ttl - patience / 2)).await;
+    held.release().await.unwrap();
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_account_that_may_only_use_them() {

@@ -64,6 +64,9 @@ fn what_it_can_and_what_it_writes() {
         assert_eq!((holder.hold, holder.token, &*holder.note), (guard.id(), guard.token(), "ann's. job"));
         assert_eq!((holder.pid, status.last_token), (std::process::id(), Some(guard.token())));
         assert!(holder.left > 50 * SEC && holder.held_for < 30 * SEC, "{holder:?}");
+        // Those that were refused give back what they had by themselves.
+        let free = async |name| !other.inspect(name).await.unwrap().is_held();
+        eventually("given back", async || free("t").await && free("d").await).await;
         // What is no lock is none of them, nor what stands beside one.
         server.ask(&["HSET", "profile", "name", "ann"]).unwrap();
         let listed = other.list("", &Default::default()).await.unwrap().items;

@@ -2,6 +2,7 @@
 use super::{
     entry::{Ended, Entry},
     gather::Gather,
+    look,
     nodes::Shared,
     say,
 };
@@ -18,7 +19,7 @@ use tokio::time::{sleep, timeout};
 /// *Invariant (Q):* a re-creation that is under way ends first, or what it makes would be nobody's.
 pub(super) async fn release(shared: &Arc<Shared>, grant: &Grant) -> Result<Released> {
     let Some(entry) = shared.table.of(grant) else {
-        let holder = super::look::inspect(shared, &grant.name).await.ok().and_then(|at| at.holders.into_iter().next());
+        let holder = look::inspect(shared, &grant.name).await.ok().and_then(|at| at.holders.into_iter().next());
         return Ok(Released::NotHeld { holder });
     };
     entry.end();
@@ -152,7 +153,7 @@ pub(super) async fn downgrade(shared: &Arc<Shared>, grant: &Grant, next: &Reques
 
 /// Breaks the hold that is shown with this token, on every node that has a part of it.
 pub(super) async fn force_release(shared: &Arc<Shared>, name: &Name, token: Token) -> Result<Released> {
-    let (seen, mut failed) = super::look::at(shared, name, Shared::patience(super::default_ttl(shared))).await;
+    let (seen, mut failed) = look::at(shared, name, look::patience(shared)).await;
     if seen.len() < shared.need() {
         return Err(say::unreachable("release", shared, &failed).with("name", name));
     }
@@ -160,7 +161,7 @@ pub(super) async fn force_release(shared: &Arc<Shared>, name: &Name, token: Toke
     let Some(of) = shown.holders.iter().find(|holder| holder.token == token) else {
         return Ok(Released::NotHeld { holder: shown.holders.into_iter().next() });
     };
-    let (limit, mut gather) = (Shared::patience(super::default_ttl(shared)), Gather::default());
+    let (limit, mut gather) = (look::patience(shared), Gather::default());
     for (node, at) in &seen {
         for part in at.holders.iter().filter(|holder| holder.hold.whole() == of.hold) {
             let (engine, name, token) = (shared.nodes[*node].engine.clone(), name.clone(), part.token);

@@ -19,6 +19,10 @@ const UNWRITTEN: Duration = Duration::from_millis(32);
 /// So many locks are looked at together.
 const AT_ONCE: usize = 16;
 
+/// How long a majority may take: no lease runs meanwhile, so a busy machine is waited for, however short the default ttl is.
+pub(super) fn patience(shared: &Shared) -> Duration {
+    Shared::patience(default_ttl(shared)).max(Duration::from_secs(1))
+}
 /// What each node says of a lock, and why some say nothing.
 pub(super) async fn at(
     shared: &Arc<Shared>,
@@ -57,7 +61,7 @@ pub(super) async fn at(
 pub(super) async fn inspect(shared: &Arc<Shared>, name: &Name) -> Result<Status> {
     let mut nap = Duration::from_millis(1);
     loop {
-        let (seen, failed) = at(shared, name, Shared::patience(default_ttl(shared))).await;
+        let (seen, failed) = at(shared, name, patience(shared)).await;
         if seen.len() < shared.need() {
             return Err(say::unreachable("status", shared, &failed).with("name", name));
         }
@@ -86,7 +90,7 @@ pub(super) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Res
         if missed >= need {
             return Err(say::unreachable("list", shared, &failed));
         }
-        let limit = Shared::patience(default_ttl(shared));
+        let limit = patience(shared);
         let wanted = Page { after: after.clone(), limit: page.limit };
         let listed = timeout(limit, shared.nodes[node].engine.list(prefix, &wanted)).await;
         let listed = match listed.unwrap_or_else(|_| Err(silent("list"))) {

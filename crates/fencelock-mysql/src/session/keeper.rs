@@ -118,8 +118,10 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>) {
                             sessions.give_back(&bearer, hold).await;
                         }
                     }
-                    // It is asked again: core tells the loss when it is time.
-                    Err(Fault::Unanswered) if bearer.is_connected() && answered.until(BootClock.now()) < bearer.ttl => {}
+                    // It is asked again: core tells the loss when it is time. A right that is taken away for a while is no end of it.
+                    Err(fault)
+                        if (fault.is_refusal() || matches!(fault, Fault::Unanswered) && bearer.is_connected())
+                            && answered.until(BootClock.now()) < bearer.ttl => {}
                     Err(_) => break,
                 }
             },

@@ -113,7 +113,9 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: Unbounded
                         bearer.alive(sessions.reports().as_ref(), sent_at);
                     }
                     // It is asked again: core tells the loss when it is time.
-                    Err(Fault::Unanswered) if answered.until(BootClock.now()) < bearer.ttl => {}
+                    Err(fault)
+                        if (fault.is_refusal() || matches!(fault, Fault::Unanswered))
+                            && answered.until(BootClock.now()) < bearer.ttl => {}
                     Err(_) => break,
                 }
             },
