@@ -2,11 +2,53 @@
 #![allow(clippy::unwrap_used, reason = "a benchmark fails where it unwraps")]
 mod beside;
 
-use fencelock_testkit::bench::{compare, is_pinned, pairs};
+use fencelock_core::Engine;
+use fencelock_mysql::raw::{Raw, RawHold};
+use fencelock_testkit::{
+    MariaDb,
+    bench::{Bench, Rival, compare, is_pinned, pairs},
+};
+use std::sync::Arc;
 
 fn main() {
     pairs::<beside::Side>();
     if !is_pinned() {
         compare::<beside::Side<true>>(16, "flushed at each commit", ">= 0.9");
+        compare::<Sessions>(1, "not pinned", ">= 0.9");
+        compare::<Sessions>(16, "one connection", ">= 0.9");
+    }
+}
+/// Sessions that bear locks, beside a session with our calls.
+struct Sessions;
+impl Bench for Sessions {
+    const ENGINE: &'static str = "MariaDB, sessions";
+    type Server = MariaDb;
+    type Raw = Bearing;
+    fn start() -> MariaDb {
+        beside::Side::<false>::start()
+    }
+    fn url(server: &MariaDb) -> String {
+        server.url() + "?strategy=session"
+    }
+    async fn engine(url: &str) -> Arc<dyn Engine> {
+        beside::Side::<false>::engine(url).await
+    }
+}
+/// Our calls, in a session that bears what it takes.
+#[derive(Clone)]
+struct Bearing(Raw);
+impl Rival for Bearing {
+    type Hold = RawHold;
+    async fn connect(url: &str) -> Self {
+        Self(Raw::connect(url).await.unwrap())
+    }
+    async fn pair(&self, name: &str, hold: u128) {
+        self.0.pair_in_session(name, hold).await.unwrap();
+    }
+    async fn lock(&self, name: &str, _: u128) -> RawHold {
+        self.0.lock(name).await.unwrap()
+    }
+    async fn release(&self, hold: RawHold) {
+        self.0.release(hold).await.unwrap();
     }
 }

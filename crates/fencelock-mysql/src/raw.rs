@@ -29,6 +29,8 @@ pub struct Raw {
     space: String,
     client: HoldId,
     idle: Arc<Mutex<Vec<Session>>>,
+    /// What bears named locks, once one is asked for.
+    bearer: Arc<tokio::sync::Mutex<Option<Session>>>,
 }
 /// A named lock, and the session that has it.
 #[derive(Debug)]
@@ -44,7 +46,13 @@ impl Raw {
         link.set_up(&config).await.map_err(|fault| link.tell("connect", &fault))?;
         let told = |_| Error::new(ErrorKind::Closed, "connect", "no number could be made");
         let client = EngineId::random()?.to_string().parse::<HoldId>().map_err(told)?;
-        Ok(Self { link: Arc::new(link), space: config.namespace.clone(), client, idle: Arc::default() })
+        Ok(Self {
+            link: Arc::new(link),
+            space: config.namespace.clone(),
+            client,
+            idle: Arc::default(),
+            bearer: Arc::default(),
+        })
     }
     async fn session(&self) -> std::result::Result<Session, Fault> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
@@ -76,6 +84,26 @@ impl Raw {
         one(&mut session, call).await?;
         self.put(session);
         Ok(())
+    }
+    /// The same in the one session that bears what it takes.
+    pub async fn pair_in_session(&self, name: &str, hold: u128) -> Result<()> {
+        self.bear_one(name, HoldId::from_bytes(hold.to_be_bytes())).await.map_err(told)
+    }
+    async fn bear_one(&self, name: &str, hold: HoldId) -> std::result::Result<(), Fault> {
+        let mut bearer = self.bearer.lock().await;
+        if bearer.is_none() {
+            let mut session = self.link.dedicated().await?;
+            one(&mut session, format!("SELECT GET_LOCK(CONCAT('fencelock.', HEX(X'{}')), 0)", self.client)).await?;
+            *bearer = Some(session);
+        }
+        let session = bearer.as_mut().ok_or(Fault::Closed)?;
+        let key = literal(format!("fencelock.bench.{name}").as_bytes());
+        let begin = |procedure| Call::new(procedure).text(&self.space).text(name).expression(&key);
+        let call = begin("bear").id(self.client).id(hold).number(micros(TTL)).number(0).number(0).text(WHO).end();
+        if !matches!(reply(&one(session, call).await?), Some(Reply::Done { .. })) {
+            return Err(Fault::Answer);
+        }
+        one(session, begin("let_go").id(hold).end()).await.map(drop)
     }
     /// Waits for the named lock itself: the server hands it over.
     pub async fn lock(&self, name: &str) -> Result<RawHold> {

@@ -64,6 +64,22 @@ impl Raw {
         let held = self.lock(name, hold).await?;
         self.release(held).await
     }
+    /// The same in a session that bears it, by this key of the server's.
+    pub async fn pair_in_session(&self, name: &str, key: i64, hold: u128) -> Result<()> {
+        self.bear_one(name, key, HoldId::from_bytes(hold.to_be_bytes()))
+            .await
+            .map_err(|fault| fault.tell("lock", "the bare driver"))
+    }
+    async fn bear_one(&self, name: &str, key: i64, hold: HoldId) -> std::result::Result<(), Fault> {
+        let shared = &self.shared;
+        let begin =
+            |function| shared.link.call(function).text(&shared.space).text(name).number(key).flag(false).id(hold);
+        let call = begin("bear").text("mutex").text("m").number(micros(TTL)).number(0).number(0);
+        match shared.link.run(&self.conn, PATIENCE, &call.text(&shared.identity("")).end()).await? {
+            Reply::Done { .. } => shared.link.run(&self.conn, PATIENCE, &begin("let_go").end()).await.map(drop),
+            _ => Err(Fault::Answer),
+        }
+    }
     /// Waits for the lock: release, word of it, one call.
     pub async fn lock(&self, name: &str, hold: u128) -> Result<RawHold> {
         let fails = |fault: Fault| fault.tell("lock", "the bare driver");
