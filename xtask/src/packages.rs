@@ -26,6 +26,7 @@ const NEEDED: &[Needed] = &[
     ("cc", &["gcc", "libc6-dev"]),
     ("etcd", &["etcd-server"]),
     ("etcdctl", &["etcd-client"]),
+    ("fish", &["fish"]),
     ("ip", &["iproute2"]),
     ("java", &["default-jre-headless"]),
     ("javac", &["default-jdk-headless"]),
@@ -45,6 +46,7 @@ const NEEDED: &[Needed] = &[
     ("setsid", &["util-linux"]),
     ("sqlite3", &["sqlite3"]),
     ("unshare", &["util-linux"]),
+    ("zsh", &["zsh"]),
 ];
 
 /// The same of what not every apt has: the test that calls it says what it could not show. A browser is 100 MB to fetch,

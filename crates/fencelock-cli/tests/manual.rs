@@ -104,5 +104,13 @@ fn completions_are_read_by_their_shell_and_know_every_subcommand() {
                   _fencelock fencelock re semaphore; echo \"${COMPREPLY[@]}\"";
     let (code, out, err) = finish(Command::new("bash").args(["-c", script]).env("F", common::binary()));
     assert_eq!((code, out.as_str()), (0, "resize\n"), "{err}");
+    // And of fish; zsh offers only at a terminal, but reads it before.
+    let script = "$F completions fish | source; complete -C 'fencelock semaphore re'";
+    let mut fish = Command::new("fish");
+    let (code, out, err) = finish(fish.args(["--no-config", "-c", script]).env("F", common::binary()));
+    assert!(code == 0 && out.starts_with("resize\t") && out.lines().count() == 1, "{code} {out} {err}");
+    let script = "autoload -Uz compinit && compinit -D && source <($F completions zsh) && print $_comps[fencelock]";
+    let (code, out, err) = finish(Command::new("zsh").args(["-fc", script]).env("F", common::binary()));
+    assert_eq!((code, out.as_str(), err.as_str()), (0, "_fencelock\n", ""));
     assert_eq!(finish(place.fencelock().args(["completions", "tcsh"])).0, 64);
 }
