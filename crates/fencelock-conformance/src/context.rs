@@ -128,6 +128,10 @@ impl Context {
     pub fn short(&self) -> Duration {
         self.0.family.short_ttl()
     }
+    /// [`Family::rounds_up`].
+    pub(crate) fn rounds_up(&self) -> Duration {
+        self.0.family.rounds_up()
+    }
     /// [`Family::longest_name`].
     pub(crate) fn longest_name(&self) -> usize {
         self.0.family.longest_name()

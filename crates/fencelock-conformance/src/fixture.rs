@@ -62,6 +62,10 @@ pub trait Family: Send + Sync {
     fn keeps_long_notes(&self) -> bool {
         true
     }
+    /// By how much the store may have a lease longer than was asked for: one that counts more coarsely rounds it up.
+    fn rounds_up(&self) -> Duration {
+        Duration::ZERO
+    }
     /// The longest name, in bytes. Where others made the column it may be short.
     fn longest_name(&self) -> usize {
         Name::MAX_BYTES

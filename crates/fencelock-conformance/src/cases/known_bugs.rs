@@ -227,8 +227,8 @@ async fn every_way_has_its_ttl(cx: Context) {
     let good = async |held: &fencelock_core::Held| {
         let left = other.inspect(held.name().as_str()).await.unwrap().holders[0].left;
         assert_eq!(held.ttl(), ttl);
-        for left in [left, held.remaining()] {
-            assert!(left <= ttl + COUNT && left > ttl - STUCK, "{left:?} of {ttl:?}");
+        for left in [left.saturating_sub(cx.rounds_up()), held.remaining()] {
+            assert!(left <= ttl && left > ttl - STUCK, "{left:?} of {ttl:?}");
         }
     };
     let m = client.mutex(&name).ttl(ttl);

@@ -45,8 +45,6 @@ mod prelude {
         time::{Duration, Instant},
     };
     pub(super) const MS: Duration = Duration::from_millis(1);
-    /// A store may count in whole milliseconds, and then upwards.
-    pub(super) const COUNT: Duration = MS;
     pub(super) const SEC: Duration = Duration::from_secs(1);
 
     /// Somebody has it, and who. A try that finds the record locked for a moment is told that it is taken, but not by

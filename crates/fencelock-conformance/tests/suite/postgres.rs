@@ -46,6 +46,10 @@ impl Family for Lease {
     fn tells_who_waits(&self) -> bool {
         !matches!(self, Self::ShedLock)
     }
+    fn rounds_up(&self) -> Duration {
+        // To the milliseconds of its columns.
+        Duration::from_millis(u64::from(matches!(self, Self::ShedLock)))
+    }
     fn longest_name(&self) -> usize {
         if matches!(self, Self::ShedLock) { 64 } else { Name::MAX_BYTES }
     }
