@@ -146,6 +146,10 @@ impl Fault {
     pub(crate) fn is_conflict(&self) -> bool {
         self.is(&codes::CONFLICT)
     }
+    /// The server has as many connections as it takes.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is(&codes::CONNECTIONS)
+    }
     /// The server is there and will do it when it is ready, or over another connection: as good as no connection yet (SAFETY E8). A session
     /// that is ended does not always get to say so before its connection is gone.
     pub(crate) fn is_soon_over(&self) -> bool {
@@ -156,7 +160,7 @@ impl Fault {
             Self::Connect(e) => matches!(&**e, mysql_async::Error::Io(mysql_async::IoError::Io(e)) if is_end(e.kind())),
             _ => false,
         };
-        broke || self.is_conflict() || self.is(&codes::CONNECTIONS) || self.is(&codes::KILLED)
+        broke || self.is_conflict() || self.is_full() || self.is(&codes::KILLED)
     }
     /// No server now; there may be one soon.
     pub(crate) fn may_pass(&self) -> bool {

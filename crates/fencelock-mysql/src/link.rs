@@ -18,7 +18,7 @@ use fencelock_database::{CONNECT_TIMEOUT, PATIENCE};
 use mysql_async::{Conn as Session, Opts, OptsBuilder, Row, prelude::Queryable};
 use std::{
     future::{Future, pending},
-    pin::Pin,
+    pin::{Pin, pin},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -33,8 +33,8 @@ use tokio::{
 
 /// For so long one host is tried, where there are several.
 const ONE_HOST: Duration = Duration::from_secs(2);
-/// So many calls of one runtime at once; a server has some 150 connections by default.
-const CALLS: usize = 8;
+/// So many calls of one runtime at once; a server has some 150 connections by default. Where it has no more, those that there are do.
+const CALLS: usize = 16;
 /// So many renewals beside them: the engine sends what is due together, and whoever extends a hold himself sends it alone.
 const RENEWALS: usize = 4;
 /// So many of one runtime have a doorbell: each is a connection for as long as somebody waits or holds by it.
@@ -58,6 +58,8 @@ pub(crate) type Answer = std::result::Result<Vec<Row>, mysql_async::Error>;
 pub(crate) struct Wire {
     driver: Arc<Driver>,
     idle: Mutex<Vec<(Session, Moment)>>,
+    /// One more is idle.
+    returned: Notify,
     calls: Arc<Semaphore>,
     /// Renewals do not stand in line behind calls that meet locked rows.
     renewals: Arc<Semaphore>,
@@ -93,24 +95,43 @@ impl Wire {
         limit: Duration,
         place: OwnedSemaphorePermit,
     ) -> Result<(Session, OwnedSemaphorePermit), Fault> {
+        let began = BootClock.now();
         if let Some(session) = self.take(lane) {
             return Ok((session, place));
         }
         let (wire, (told, made)) = (self.clone(), oneshot::channel());
         tokio::spawn(async move {
             let session = timeout(CONNECT_TIMEOUT, wire.driver.connect()).await.unwrap_or(Err(Fault::Unreached));
-            if let Err(Ok((session, _))) = told.send(session.map(|session| (session, place))) {
+            if let Err((Ok(session), _)) = told.send((session, place)) {
                 wire.put(session);
             }
         });
-        match timeout(limit, made).await {
-            Ok(Ok(made)) => made,
-            _ => Err(Fault::Unreached),
+        let Ok(Ok((made, place))) = timeout(limit, made).await else { return Err(Fault::Unreached) };
+        let session = match made {
+            // Ours are among them.
+            Err(full) if full.is_full() => {
+                let left = limit.saturating_sub(began.until(BootClock.now()));
+                timeout(left, self.another(lane)).await.map_err(|_| full)?
+            }
+            made => made?,
+        };
+        Ok((session, place))
+    }
+    /// One that somebody else had.
+    async fn another(&self, lane: Lane) -> Session {
+        loop {
+            let mut returned = pin!(self.returned.notified());
+            returned.as_mut().enable();
+            if let Some(session) = self.take(lane) {
+                return session;
+            }
+            returned.await;
         }
     }
     fn put(&self, session: Session) {
         if !self.broken.load(Relaxed) {
             self.idle().push((session, BootClock.now()));
+            self.returned.notify_waiters();
         }
     }
     /// What is asked is answered, or the connection is gone. After what nobody knows the end of its session goes alone.
@@ -293,6 +314,7 @@ impl Link {
                 Ok(Arc::new(Wire {
                     driver,
                     idle,
+                    returned: Notify::new(),
                     calls,
                     renewals,
                     watches,

@@ -256,6 +256,30 @@ async fn renewals_on_connections_that_are_silent() {
     eventually("it was renewed", || std::future::ready(held.valid_until() > until || !held.is_valid())).await;
     assert!(held.is_valid());
 }
+/// The server takes no more connections: those that a client has are enough for all that it does, and whoever asks meanwhile is not refused.
+/// (Red: whoever finds none idle is.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_is_full() {
+    let server = MariaDb::with(&["--max-connections=12"]);
+    let a = client(&server.url()).await;
+    let held = a.mutex("x").ttl(SEC).lock().await.unwrap();
+    let taken = Session::all(&server);
+    let tasks = (0..32).map(|task| {
+        let lock = a.mutex(format!("y{task}"));
+        tokio::spawn(async move {
+            for _ in 0..30 {
+                lock.lock().await.unwrap().release().await.unwrap();
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        within("all were served", task).await.unwrap();
+    }
+    let until = held.valid_until() + SEC;
+    eventually("it was renewed", || std::future::ready(held.valid_until() > until || !held.is_valid())).await;
+    held.release().await.unwrap();
+    drop(taken);
+}
 /// Those who wait go to another server while their pulse beats on at the one before: it is felt there soon, and until then nobody takes them
 /// for dead. (Red: a pulse that is asked nothing but whether it is there.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
