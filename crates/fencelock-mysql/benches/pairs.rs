@@ -6,24 +6,26 @@ use fencelock_core::Engine;
 use fencelock_mysql::raw::{Raw, RawHold};
 use fencelock_testkit::{
     MariaDb,
-    bench::{Bench, Rival, compare, is_pinned, pairs},
+    bench::{Bench, Rival, background, compare, is_pinned, pairs},
 };
 use std::sync::Arc;
+use tokio::runtime::Handle;
 
 fn main() {
     pairs::<beside::Side>();
     if !is_pinned() {
         compare::<beside::Side<true>>(16, "flushed at each commit", ">= 0.9");
         compare::<Sessions>(1, "not pinned", ">= 0.9");
+        compare::<Sessions<true>>(1, "whose session is in a thread of its own", ">= 0.9");
         compare::<Sessions>(16, "one connection", ">= 0.9");
     }
 }
-/// Sessions that bear locks, beside a session with our calls.
-struct Sessions;
-impl Bench for Sessions {
+/// Sessions that bear locks, beside a session with our calls: in the thread that asks, or in one of its own, as ours.
+struct Sessions<const KEPT: bool = false>;
+impl<const KEPT: bool> Bench for Sessions<KEPT> {
     const ENGINE: &'static str = "MariaDB, sessions";
     type Server = MariaDb;
-    type Raw = Bearing;
+    type Raw = Bearing<KEPT>;
     fn start() -> MariaDb {
         beside::Side::<false>::start()
     }
@@ -36,14 +38,14 @@ impl Bench for Sessions {
 }
 /// Our calls, in a session that bears what it takes.
 #[derive(Clone)]
-struct Bearing(Raw);
-impl Rival for Bearing {
+struct Bearing<const KEPT: bool>(Raw, Option<Handle>);
+impl<const KEPT: bool> Rival for Bearing<KEPT> {
     type Hold = RawHold;
     async fn connect(url: &str) -> Self {
-        Self(Raw::connect(url).await.unwrap())
+        Self(Raw::connect(url).await.unwrap(), KEPT.then(background))
     }
     async fn pair(&self, name: &str, hold: u128) {
-        self.0.pair_in_session(name, hold).await.unwrap();
+        self.0.pair_in_session(name, hold, self.1.as_ref()).await.unwrap();
     }
     async fn lock(&self, name: &str, _: u128) -> RawHold {
         self.0.lock(name).await.unwrap()

@@ -17,6 +17,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
+use tokio::runtime::Handle;
 
 const TTL: Duration = Duration::from_secs(30);
 /// As long as what a holder says of itself.
@@ -85,25 +86,41 @@ impl Raw {
         self.put(session);
         Ok(())
     }
-    /// The same in the one session that bears what it takes.
-    pub async fn pair_in_session(&self, name: &str, hold: u128) -> Result<()> {
-        self.bear_one(name, HoldId::from_bytes(hold.to_be_bytes())).await.map_err(told)
+    /// The same in the one session that bears what it takes; in a runtime that keeps it, if there is one.
+    pub async fn pair_in_session(&self, name: &str, hold: u128, kept: Option<&Handle>) -> Result<()> {
+        self.bear_one(name, HoldId::from_bytes(hold.to_be_bytes()), kept).await.map_err(told)
     }
-    async fn bear_one(&self, name: &str, hold: HoldId) -> std::result::Result<(), Fault> {
+    async fn bear_one(&self, name: &str, hold: HoldId, kept: Option<&Handle>) -> std::result::Result<(), Fault> {
         let mut bearer = self.bearer.lock().await;
-        if bearer.is_none() {
-            let mut session = self.link.dedicated().await?;
-            one(&mut session, format!("SELECT GET_LOCK(CONCAT('fencelock.', HEX(X'{}')), 0)", self.client)).await?;
-            *bearer = Some(session);
-        }
-        let session = bearer.as_mut().ok_or(Fault::Closed)?;
+        let mut session = match bearer.take() {
+            Some(session) => session,
+            None => {
+                let mut session = self.link.dedicated().await?;
+                let pulse = format!("SELECT GET_LOCK(CONCAT('fencelock.', HEX(X'{}')), 0)", self.client);
+                one(&mut session, pulse).await?;
+                session
+            }
+        };
         let key = literal(format!("fencelock.bench.{name}").as_bytes());
         let begin = |procedure| Call::new(procedure).text(&self.space).text(name).expression(&key);
-        let call = begin("bear").id(self.client).id(hold).number(micros(TTL)).number(0).number(0).text(WHO).end();
-        if !matches!(reply(&one(session, call).await?), Some(Reply::Done { .. })) {
-            return Err(Fault::Answer);
+        let bear = begin("bear").id(self.client).id(hold).number(micros(TTL)).number(0).number(0).text(WHO).end();
+        for (call, is_bear) in [(bear, true), (begin("let_go").id(hold).end(), false)] {
+            let said = async move {
+                let said = one(&mut session, call).await;
+                (session, said)
+            };
+            let (back, said) = match kept {
+                Some(kept) => kept.spawn(said).await.map_err(|_| Fault::Closed)?,
+                None => said.await,
+            };
+            session = back;
+            let done = matches!(reply(&said?), Some(Reply::Done { .. }));
+            if is_bear && !done {
+                return Err(Fault::Answer);
+            }
         }
-        one(session, begin("let_go").id(hold).end()).await.map(drop)
+        *bearer = Some(session);
+        Ok(())
     }
     /// Waits for the named lock itself: the server hands it over.
     pub async fn lock(&self, name: &str) -> Result<RawHold> {

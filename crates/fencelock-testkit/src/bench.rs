@@ -13,7 +13,7 @@ use std::{
     },
     time::{Duration, Instant},
 };
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Handle};
 
 /// So often each side has its turn; the first one is not counted.
 const TURNS: usize = 7;
@@ -64,6 +64,16 @@ pub fn pairs<B: Bench>() {
     let me = std::env::current_exe().unwrap_or_else(|e| panic!("{e}"));
     let status = Command::new("taskset").args(["-c", "1"]).arg(me).arg("pinned").status();
     assert!(status.is_ok_and(|status| status.success()), "taskset");
+}
+/// A runtime in a thread of its own, as that of the library's background: what is there lives on when whoever asked is blocked or gone.
+///
+/// # Panics
+/// There is no thread for it.
+pub fn background() -> Handle {
+    let runtime = Builder::new_current_thread().enable_all().build().unwrap_or_else(|e| panic!("{e}"));
+    let handle = runtime.handle().clone();
+    std::thread::spawn(move || runtime.block_on(std::future::pending::<()>()));
+    handle
 }
 /// The process was started to measure on one core.
 pub fn is_pinned() -> bool {
