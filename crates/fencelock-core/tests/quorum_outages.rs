@@ -166,6 +166,23 @@ async fn whoever_is_stopped_while_his_token_is_written_was_answered() {
     nodes.nothing_is_left().await;
 }
 
+/// Whoever only looks has a second for it, however short leases are. (Red: a twentieth of the default ttl.)
+#[tokio::test(start_paused = true)]
+async fn whoever_looks_at_nodes_that_are_slow_is_answered() {
+    let nodes = Nodes::new(5);
+    let hand = nodes.hand();
+    let held = hand.lock().await;
+    for of in [Operation::Inspect, Operation::List, Operation::ForceRelease] {
+        hand.ways.iter().for_each(|way| way.next(of, u32::MAX, Trouble::Delay(450 * MS)));
+    }
+    let status = hand.client.inspect("x").await.unwrap();
+    assert_eq!(status.holders.iter().map(|holder| holder.token).collect::<Vec<_>>(), [held.token()]);
+    let listing = hand.client.list("", &Default::default()).await.unwrap();
+    assert_eq!(listing.items.len(), 1);
+    hand.client.force_release("x", held.token()).await.unwrap();
+    within("it is told", LONG, held.lost()).await;
+    nodes.nothing_is_left().await;
+}
 #[tokio::test(start_paused = true)]
 async fn what_a_writer_gave_up_is_not_made_anew() {
     // Lost after the downgrade, and being made anew when it comes.

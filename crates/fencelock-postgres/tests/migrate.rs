@@ -9,7 +9,7 @@ use common::*;
 use fencelock_core::{Admin, ErrorKind};
 use fencelock_postgres::{Config, connect};
 use fencelock_testkit::Postgres;
-use std::{io::Write, process::Stdio};
+use std::{future::ready, io::Write, process::Stdio};
 
 const ROLE: &str = "app";
 /// None of them names one role.
@@ -84,6 +84,23 @@ async fn a_role_that_may_only_use_them() {
             assert_eq!(server.ask(&may), "f", "nobody needs that");
         }
     }
+}
+/// A sign of life that is refused for a while costs no session its holds. (Red: the first refusal ends it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_that_may_not_say_that_it_lives() {
+    let server = start();
+    let config = Config::from_url(&(server.url() + "?strategy=session")).unwrap();
+    config.migrate(Some(ROLE)).await.unwrap();
+    let a = client(&app(&server, "?strategy=session")).await;
+    let (ttl, patience) = (12 * SEC, 6 * SEC);
+    let held = a.mutex("x").ttl(ttl).lock().await.unwrap();
+    server.ask("REVOKE EXECUTE ON FUNCTION pg_backend_pid() FROM PUBLIC");
+    // A third of it goes by between two of them.
+    eventually("it is not heard", || ready(held.remaining() < ttl - patience)).await;
+    held.check().unwrap();
+    server.ask("GRANT EXECUTE ON FUNCTION pg_backend_pid() TO PUBLIC");
+    eventually("it is heard again", || ready(held.remaining() > ttl - patience / 2 || !held.is_valid())).await;
+    held.release().await.unwrap();
 }
 /// What is printed is what is made. (Red: a column more in one of them.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
