@@ -209,11 +209,6 @@ mod tests {
     // Planted: a key that the page does not have; one that only the page has.
     #[test]
     fn the_page_has_each_key_of_a_url() {
-        let url = include_str!("docs.md").split("\n# ").find(|part| part.starts_with("URL\n")).unwrap();
-        let rows = url.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split(" | ").next());
-        let mut named: Vec<&str> = rows.flat_map(|keys| keys.split('`').skip(1).step_by(2)).collect();
-        named.sort_unstable();
-        assert_eq!(named, KEYS);
-        assert!(url.contains(&format!("`{MIN_TTL:?}`")), "the shortest ttl");
+        fencelock_testkit::page_has_keys(include_str!("docs.md"), &KEYS, MIN_TTL);
     }
 }
