@@ -260,6 +260,7 @@ fn on_a_terminal_ctrl_d_ends_it_and_nothing_does_in_the_background() {
     shell.expect("Typed:0");
     shell.line("echo more:$? | tr m M");
     shell.expect("More:0");
+    // Longer than it takes to look again, which is not to stop it.
     std::thread::sleep(std::time::Duration::from_millis(600));
     assert!(!common::stopped(rustix::process::Pid::from_raw(pid).expect("a pid")), "{}", shell.screen());
     assert!(!is_free(&place));

@@ -275,10 +275,17 @@ exec "$F" run x -- bash -c 'echo $PPID > $D/job; until [ -e $D/done ]; do sleep 
     }
 }
 
-/// Makes `rights MS`, which takes root's rights and sleeps, and `fencelock` for an unprivileged user; false where that is
-/// impossible.
+/// Makes `rights MS`, which takes root's rights and sleeps for so long, or until there is a file `go`, and `fencelock`
+/// for an unprivileged user; false where that is impossible.
 fn takes_other_rights(place: &Place) -> bool {
-    let source = "#include <unistd.h>\n#include <stdlib.h>\nint main(int c, char **v) { if (setuid(0)) return 9; usleep(1000 * atoi(v[1])); return 0; }\n";
+    let source = r#"#include <stdlib.h>
+#include <unistd.h>
+int main(int c, char **v) {
+  if (setuid(0)) return 9;
+  for (int left = atoi(v[1]); left > 0 && access("go", F_OK); left -= 10) usleep(10000);
+  return 0;
+}
+"#;
     fs::write(place.path("rights.c"), source).expect("a source");
     fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o777)).expect("permissions");
     let make = "cp \"$F\" fencelock && cc -o rights rights.c && chmod 4755 rights";
@@ -300,13 +307,14 @@ fn a_job_with_other_rights_keeps_the_lock_and_is_named() {
     if !takes_other_rights(&place) {
         return common::cannot_run("it takes root and a file system where programs may take other rights");
     }
-    let stubborn = "run --ttl 3s --max-hold 3s --grace 50ms x -- ./rights 12000";
+    let stubborn = "run --ttl 3s --max-hold 3s --grace 50ms x -- ./rights 30000";
     let mut holder = start(nobody(&place, stubborn).stderr(Stdio::piped()));
     until("it is held", || (finish(&mut nobody(&place, "status -q x")).0 == 0).then_some(()));
-    // Past its lease and its time: it runs, so the lock is held.
+    // Past its lease and its time, at the end of which nothing may happen: it runs, so the lock is held.
     std::thread::sleep(std::time::Duration::from_secs(5));
     let (code, _, err) = finish(&mut nobody(&place, "run -n x -- touch ran"));
     assert_eq!(code, 75, "{err}");
+    fs::write(place.path("go"), "").expect("a file");
     assert_eq!(code_of(end_of(&mut holder)), 76);
     let mut said = String::new();
     std::io::Read::read_to_string(&mut holder.stderr.take().expect("its messages"), &mut said).expect("text");

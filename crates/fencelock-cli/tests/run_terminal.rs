@@ -198,6 +198,7 @@ fn from_the_background_it_is_said_once() {
     shell.line("$F run x -- bash -c 'echo yes > $D/ran' &");
     shell.expect("waiting for x: held ");
     place.waiting(1);
+    // So long that a line in front would be drawn twice.
     std::thread::sleep(std::time::Duration::from_millis(2_200));
     common::kill(job, rustix::process::Signal::KILL);
     place.line("ran");
@@ -221,6 +222,7 @@ fn one_that_is_sent_to_the_background_says_no_more() {
     shell.line("bg; echo typed:$? | tr t T");
     shell.expect("Typed:0");
     let before = shell.screen().len();
+    // As above.
     std::thread::sleep(std::time::Duration::from_millis(2_200));
     common::kill(job, rustix::process::Signal::KILL);
     place.line("ran");
