@@ -4,7 +4,7 @@ mod common;
 
 use common::pty::Shell;
 use common::{Place, finish, finish_within};
-use fencelock_testkit::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
+use fencelock_testkit::{Etcd, MariaDb, Postgres, Redis, RedisOptions, ZooKeeper};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -20,6 +20,28 @@ fn positive(row: &Value, fields: &[&str]) {
     }
 }
 
+/// The rows of one engine, which it calls by these names.
+fn measured(place: &Place, (engine, layout): (&str, &str), url: Option<String>) -> Vec<Value> {
+    let mut command = place.fencelock();
+    command.args(SHORT).arg("--json").args(url);
+    let (code, out, err) = finish_within(&mut command, Duration::from_secs(120));
+    assert_eq!(code, 0, "{err}");
+    let rows = rows(&out);
+    let cases: Vec<_> =
+        rows.iter().map(|row| (row["case"].as_str().unwrap(), row["tasks"].as_u64().unwrap())).collect();
+    assert_eq!(cases, [("uncontended", 1), ("uncontended", 3), ("contended", 4), ("renew", 1)]);
+    assert!(rows.iter().all(|row| row["engine"] == engine && row["layout"] == layout), "{out}");
+    for row in &rows[..2] {
+        positive(row, &["pairs_per_s", "p50_us", "p99_us", "client_cpu"]);
+    }
+    positive(&rows[2], &["pairs_per_s", "p50_us", "handoff_p50_us", "handoff_p99_us"]);
+    // One after the other, each for 1 ms: they want one lock.
+    assert!(rows[2]["pairs_per_s"].as_f64().is_some_and(|n| n <= 1_000.0), "{}", rows[2]);
+    assert_eq!(rows[3]["holders"], 20);
+    positive(&rows[3], &["renewals_per_s"]);
+    rows
+}
+
 // Planted: the ratio turned round; clients of the memory engine beside those of a database.
 #[test]
 fn every_engine_is_measured_beside_its_driver() {
@@ -32,41 +54,43 @@ fn every_engine_is_measured_beside_its_driver() {
         ("etcd", "native", Some(etcd.url())),
         ("zookeeper", "curator", Some(format!("{}?ttl=10s", zk.url()))),
         ("postgres", "lease", Some(postgres.url())),
-        ("postgres", "session", Some(format!("{}?strategy=session", postgres.url()))),
         ("mysql", "lease", Some(mariadb.url())),
-        ("mysql", "session", Some(format!("{}?strategy=session", mariadb.url()))),
     ] {
-        let mut command = place.fencelock();
-        command.args(SHORT).arg("--json").args(url);
-        let (code, out, err) = finish_within(&mut command, Duration::from_secs(120));
-        assert_eq!(code, 0, "{err}");
-        let rows = rows(&out);
-        let cases: Vec<_> =
-            rows.iter().map(|row| (row["case"].as_str().unwrap(), row["tasks"].as_u64().unwrap())).collect();
-        assert_eq!(cases, [("uncontended", 1), ("uncontended", 3), ("contended", 4), ("renew", 1)]);
-        assert!(rows.iter().all(|row| row["engine"] == engine && row["layout"] == layout), "{out}");
+        let rows = measured(&place, (engine, layout), url);
         for row in &rows[..2] {
-            positive(row, &["pairs_per_s", "p50_us", "p99_us", "client_cpu"]);
             let of = |field: &str| row[field].as_f64().unwrap();
-            if layout == "session" {
-                assert!(row.get("ratio").is_none(), "{row}");
-                continue;
-            }
             positive(row, &["raw_pairs_per_s", "ratio"]);
             // It is the median of all rounds, not the ratio of the medians: near it, where the machine ran.
             let of_medians = of("pairs_per_s") / of("raw_pairs_per_s");
             assert!((0.25..4.0).contains(&(of("ratio") / of_medians)), "{row}");
             assert!(of("p50_us") <= of("p99_us") && row.get("handoff_p50_us").is_none(), "{row}");
         }
-        positive(&rows[2], &["pairs_per_s", "p50_us", "handoff_p50_us", "handoff_p99_us"]);
-        // One after the other, each for 1 ms: they want one lock.
-        assert!(rows[2]["pairs_per_s"].as_f64().is_some_and(|n| n <= 1_000.0), "{}", rows[2]);
         // The claim, the confirm, the release; and a few signs of life, connections and the texts of scripts.
         let commands = rows[2]["commands_per_grant"].as_f64();
         assert_eq!(commands.is_some(), engine == "redis");
         assert!(commands.is_none_or(|n| (1.0..=12.0).contains(&n)), "{}", rows[2]);
-        assert_eq!(rows[3]["holders"], 20);
-        positive(&rows[3], &["renewals_per_s"]);
+    }
+}
+/// What has no bare driver of ours is measured alone. (Red: the native layout's driver beside another one.)
+#[test]
+fn what_has_no_driver_is_measured_alone() {
+    let redis = Redis::several(3, &RedisOptions::default());
+    let (postgres, mariadb) = (Postgres::start(), MariaDb::start());
+    let hosts: Vec<_> = redis.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
+    let place = Place::new();
+    for (engine, layout, url) in [
+        ("redis", "plain", format!("{}?layout=plain&template=lock:{{}}", redis[0].url())),
+        ("redis", "redisson", format!("{}?layout=redisson", redis[1].url())),
+        ("redlock", "native", format!("redlock://{}?ttl=2s", hosts.join(","))),
+        ("postgres", "session", format!("{}?strategy=session", postgres.url())),
+        ("postgres", "shedlock", format!("{}?strategy=shedlock", postgres.url())),
+        ("mysql", "session", format!("{}?strategy=session", mariadb.url())),
+        ("mysql", "shedlock", format!("{}?strategy=shedlock", mariadb.url())),
+    ] {
+        for row in measured(&place, (engine, layout), Some(url)) {
+            let beside = ["ratio", "raw_pairs_per_s", "commands_per_grant"];
+            assert!(beside.iter().all(|field| row.get(field).is_none()), "{row}");
+        }
     }
 }
 

@@ -77,9 +77,15 @@ pub(crate) async fn wait(
                     busy = now;
                     continue;
                 }
-                // Until the next look of his own.
-                _ => {
+                // No room for one more: until the next look of his own.
+                Ok(_) => {
                     may_watch = false;
+                    continue;
+                }
+                // His place stays, and he is near his turn: nobody tells him of it, so he looks at once.
+                Err(_) => {
+                    (may_watch, next) = (false, next.min(pause + Duration::from_millis(fastrand::u64(0..10))));
+                    pause = (pause * 2).min(Duration::from_millis(250));
                     continue;
                 }
             }

@@ -43,7 +43,7 @@ impl Arena {
             // Another engine would be another store.
             return Ok((self.client.clone(), None));
         }
-        rival::client(&self.url, self.client.info().scheme).await
+        rival::client(&self.url, self.client.info()).await
     }
 
     /// The start of a row.

@@ -12,8 +12,8 @@ use crate::exit::{self, Failure};
 pub(super) type Counter = Option<Box<dyn Fn() -> u64 + Send + Sync>>;
 
 /// A client of its own, as another process has one.
-pub(super) async fn client(url: &str, scheme: &str) -> Result<(Client, Counter), Failure> {
-    if !matches!(scheme, "redis" | "rediss") {
+pub(super) async fn client(url: &str, info: &EngineInfo) -> Result<(Client, Counter), Failure> {
+    if !is_native_redis(info) {
         return Ok((fencelock::connect(url).await?, None));
     }
     let engine = Arc::new(fencelock::redis::RedisEngine::from_url(url).await?);
@@ -38,7 +38,7 @@ impl Rival {
     pub(super) async fn open(url: &str, info: &EngineInfo) -> Result<Option<Self>, Failure> {
         Ok(match info.scheme {
             "sqlite" => Some(Self::Sqlite(fencelock::sqlite::Config::from_url(url)?.path)),
-            "redis" | "rediss" => Some(Self::Redis(fencelock::redis::raw::Raw::connect(url).await?)),
+            _ if is_native_redis(info) => Some(Self::Redis(fencelock::redis::raw::Raw::connect(url).await?)),
             "etcd" | "etcds" => Some(Self::Etcd(fencelock::etcd::raw::Raw::connect(url).await?)),
             "zookeeper" | "zookeepers" => Some(Self::ZooKeeper(fencelock::zookeeper::raw::Raw::connect(url).await?)),
             "postgres" if info.layout == "lease" => {
@@ -108,6 +108,10 @@ impl Rival {
             }
         }
     }
+}
+/// One Redis with a layout of our own: the others have other commands, and another engine.
+fn is_native_redis(info: &EngineInfo) -> bool {
+    matches!(info.scheme, "redis" | "rediss") && info.layout == "native"
 }
 fn hold(task: usize, n: u64) -> u128 {
     (u128::from(n) << 32) + task as u128
