@@ -1,5 +1,6 @@
 //! A private server, who works on it, and what it says of a lock.
-use crate::common::client;
+use crate::common::{client, proxied};
+use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
 use fencelock_testkit::{
     Folder, MariaDb, WallClock,
@@ -54,6 +55,8 @@ pub(crate) struct Scene<W> {
     runtime: Runtime,
     client: Client,
     clocks: Vec<WallClock>,
+    /// In front of the server, where connections are to be cut.
+    proxy: Option<(Proxy, String)>,
     way: PhantomData<W>,
 }
 impl<W: Way> processes::Scene for Scene<W> {
@@ -69,7 +72,15 @@ impl<W: Way> processes::Scene for Scene<W> {
             Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap(),
         );
         let client = runtime.block_on(client(&url::<W>(&server)));
-        Self { server, folder: Folder::new("processes"), runtime, client, clocks: Vec::new(), way: PhantomData }
+        Self {
+            server,
+            folder: Folder::new("processes"),
+            runtime,
+            client,
+            clocks: Vec::new(),
+            proxy: None,
+            way: PhantomData,
+        }
     }
     fn with_wrong_clocks() -> Self {
         Self { clocks: WallClock::apart(), ..Self::new() }.proved_apart()
@@ -90,7 +101,8 @@ impl<W: Way> processes::Scene for Scene<W> {
     /// Every other one on a runtime with two threads.
     fn start(&self, n: usize, role: &str, words: &[&str]) -> Worker {
         let flavour = if n.is_multiple_of(2) { "two" } else { "one" };
-        Worker::start_by(self.clocks.get(n % 3), &[&[flavour, role, &url::<W>(&self.server)], words].concat())
+        let url = self.proxy.as_ref().map_or_else(|| url::<W>(&self.server), |(_, url)| format!("{url}{}", W::QUERY));
+        Worker::start_by(self.clocks.get(n % 3), &[&[flavour, role, &url], words].concat())
     }
     /// Whoever waits there has no place anywhere: he has said that he waits.
     fn queued(&self, name: &str, n: usize) {
@@ -129,15 +141,21 @@ impl<W: Way> Cuts for Scene<W> {
     const CUT: &'static str = if W::LEASES { "connections" } else { "sessions that wait" };
     const MAY_MEET_A_HOLDER: bool = !W::LEASES;
 
+    fn to_be_cut() -> Self {
+        let scene = <Self as processes::Scene>::new();
+        let proxy = W::LEASES.then(|| proxied(&scene.server));
+        Self { proxy, ..scene }
+    }
+    /// Leases on the way, all of them: where a session is killed while it sleeps, MariaDB lets nobody sleep for two seconds, now and then.
     fn cut(&self) -> usize {
-        // Whoever loses the one that shows that he lives is passed, and comes in later.
-        let all = "id <> CONNECTION_ID() AND user = 'root' AND id NOT IN (SELECT pulse FROM fencelock_client)";
+        if let Some((proxy, _)) = &self.proxy {
+            return proxy.cut();
+        }
         // Who holds loses it, and whoever is in front may hold in a moment.
         let waiting = "state = 'User lock' ORDER BY time_ms DESC LIMIT 100 OFFSET 12";
-        let which = if W::LEASES { all } else { waiting };
         let killed = self.server.ask(&format!(
             "DELIMITER //\nBEGIN NOT ATOMIC DECLARE many INT DEFAULT 0; DECLARE CONTINUE HANDLER FOR 1094 BEGIN END; \
-               FOR one IN (SELECT id FROM information_schema.processlist WHERE {which}) DO \
+               FOR one IN (SELECT id FROM information_schema.processlist WHERE {waiting}) DO \
                  KILL one.id; SET many = many + 1; END FOR; SELECT many; END//"
         ));
         killed.parse().unwrap()
