@@ -207,8 +207,10 @@ async fn obey(mut guard: Any, again: Mutex) {
 /// [`parse`](super::parse). Who is alone adds one to the counter, a file, as nobody could beside somebody else. Until all rounds
 /// are done, the end has come (after one round at least), or there is a file `LOG.stop`. The words are those of `spans`.
 async fn record(claims: impl IntoIterator<Item = (Client, &str)>, words: &[String]) {
-    let task = |(client, what): (Client, &str)| tokio::spawn(spans(client, words.to_vec(), claim(what)));
-    let tasks: Vec<_> = claims.into_iter().map(task).collect();
+    // The last of a client's clones to go waits in this thread, which the others need.
+    let claims: Vec<_> = claims.into_iter().collect();
+    let task = |(client, what): &(Client, &str)| tokio::spawn(spans(client.clone(), words.to_vec(), claim(what)));
+    let tasks: Vec<_> = claims.iter().map(task).collect();
     let mut log = String::new();
     for task in tasks {
         log.push_str(&task.await.unwrap());
