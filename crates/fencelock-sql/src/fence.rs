@@ -344,7 +344,7 @@ pub fn triggers(dialect: Dialect, table: &str, token: &str, owner: &str) -> Resu
     })
 }
 
-/// Ties the transaction to a lock that is kept in the same PostgreSQL: whoever is next gets the lock after this transaction has ended, even
+/// Ties the transaction to a lock that is a lease in the same PostgreSQL (`strategy=lease`, which is the default): whoever is next gets the lock after this transaction has ended, even
 /// when the lease runs out meanwhile; renewals go on. So what it writes is written by the holder, without a column. It is good for every
 /// claim, also for readers and permits, whose tokens order nothing.
 ///
@@ -353,7 +353,8 @@ pub fn triggers(dialect: Dialect, table: &str, token: &str, owner: &str) -> Resu
 /// `idle_in_transaction_session_timeout` end one whose client is gone.
 ///
 /// # Errors
-/// `Unsupported` elsewhere: use [`check`]. `Conflict` under `REPEATABLE READ`, where the lock was renewed since the transaction began to
+/// `Unsupported` elsewhere, and for a lock that lives with a session of the server, which no row keeps: use [`check`]. One in ShedLock's table
+/// is not found, so it is taken for lost. `Conflict` under `REPEATABLE READ`, where the lock was renewed since the transaction began to
 /// read. `InvalidConfig`: the lock's tables are not in this schema.
 ///
 /// # Cancel safety
@@ -380,19 +381,40 @@ pub async fn guard<T: Transaction>(tx: &mut Tx<T>, hold: impl Into<Hold>) -> Res
     let table = hold.schema.as_ref().map_or_else(|| table.to_owned(), |schema| format!("{schema}.{table}"));
     T::DIALECT.quoted(OPERATION, &table)?;
     let mut step = tx.enter(OPERATION)?;
-    // The end is judged after the row is locked: that may have taken a while.
-    let mut statement = step.statement("WITH mine AS MATERIALIZED (SELECT until FROM ").await?;
-    statement
-        .name(&table)?
-        .text(" WHERE space = ")
-        .value(hold.namespace)
-        .text(" AND name = ")
-        .value(hold.name.as_str());
-    statement.text(" AND hold = ").value(hold.id.to_string());
-    statement.text(" FOR KEY SHARE) SELECT (until > clock_timestamp())::text FROM mine");
-    if step.send(&statement).await?.text() == "true" {
+    // The end is judged after the row is locked: that may have taken a while. What has a key is a session's.
+    let key = if hold.alone { "key" } else { "NULL" };
+    let begin = format!("WITH mine AS MATERIALIZED (SELECT until, {key} AS key FROM ");
+    let end = " FOR KEY SHARE) SELECT CASE WHEN key IS NULL THEN (until > clock_timestamp())::text ELSE 'session' END FROM mine";
+    let mut found = of(&mut step, [&begin, end], &table, &hold).await?;
+    if found == "true" {
         return Ok(step.done(Ok(())));
+    }
+    if !hold.alone && found != "false" {
+        let table = table.replace("fencelock_holder", "fencelock_bearer");
+        found = of(&mut step, ["SELECT 'session' FROM ", ""], &table, &hold).await?;
+    }
+    if found == "session" {
+        let error = Error::new(
+            ErrorKind::Unsupported,
+            OPERATION,
+            "this lock lives with a session of the server, and no row keeps it",
+        );
+        let error = error.with("name", hold.name.as_str()).hint("take strategy=lease for it, or fence::check");
+        return Err(step.spoil(error));
     }
     step.spoil(Refused::Lost.into());
     Ok(Err(Refused::Lost))
+}
+/// What is asked of this hold's row in this table.
+async fn of<T: Transaction>(
+    step: &mut Step<'_, T>,
+    [begin, end]: [&str; 2],
+    table: &str,
+    hold: &Hold,
+) -> Result<String> {
+    let mut statement = step.statement(begin).await?;
+    statement.name(table)?.text(" WHERE space = ").value(hold.namespace.clone());
+    statement.text(" AND name = ").value(hold.name.as_str());
+    statement.text(" AND hold = ").value(hold.id.to_string()).text(end);
+    Ok(step.send(&statement).await?.text().to_owned())
 }

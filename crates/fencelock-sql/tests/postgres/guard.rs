@@ -1,17 +1,16 @@
 //! The guarded transaction, with a lock that is kept in the same database.
 use super::*;
 use fencelock_core::{Client as Locks, ErrorKind, Guard, SharedGuard};
-use fencelock_postgres::{Config, PostgresEngine};
+use fencelock_postgres::Config;
 use fencelock_sql::{Hold, Refused, fence};
 use fencelock_testkit::{
     Session,
     processes::{bar, percentile, tenth},
 };
-use std::sync::Arc;
 
 pub(crate) async fn locks(url: &str) -> Locks {
-    let engine = PostgresEngine::connect(Config::from_url(url).unwrap()).await.unwrap();
-    Locks::builder(Arc::new(engine)).build().unwrap()
+    let engine = fencelock_postgres::connect(Config::from_url(url).unwrap()).await.unwrap();
+    Locks::builder(engine).build().unwrap()
 }
 fn orders() -> Postgres {
     let server = Postgres::start();
@@ -209,4 +208,42 @@ async fn only_its_holder_is_guarded() {
     assert!(a.mutex("x").try_lock().await.unwrap().is_err());
     tx.commit().await.unwrap();
     soon(a.mutex("x").lock()).await.unwrap().release().await.unwrap();
+}
+/// A lock that lives with a session is kept by no row: that is said, and the lock stays; a lease of the same name is guarded later. (Red: taken
+/// for lost.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_lives_with_a_session_is_refused_with_the_reason() {
+    let server = orders();
+    let (sessions, leases) = (locks(&format!("{}?strategy=session", server.url())).await, locks(&server.url()).await);
+    let mut db = connect(&server).await;
+    let (mutex, all) = (sessions.mutex("x"), sessions.rw_lock("r"));
+    for kind in ["mutex", "kept", "write", "read"] {
+        let (alone, beside) = match kind {
+            "mutex" => (Some(mutex.lock().await.unwrap()), None),
+            "kept" => (Some(sessions.mutex("k").at_least(20 * MS).lock().await.unwrap()), None),
+            "write" => (Some(all.write().await.unwrap()), None),
+            _ => (None, Some(all.read().await.unwrap())),
+        };
+        let hold = alone.as_ref().map(Hold::from).or(beside.as_ref().map(Hold::from)).unwrap();
+        let mut tx = begin(&mut db).await;
+        let error = fence::guard(&mut tx, hold).await.unwrap_err();
+        assert!(
+            error.kind() == ErrorKind::Unsupported && error.to_string().contains("strategy=lease"),
+            "{kind}: {error}"
+        );
+        assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Unsupported, "{kind}");
+        if let Some(guard) = alone {
+            guard.check().unwrap();
+            guard.release().await.unwrap();
+        }
+        if let Some(guard) = beside {
+            guard.check().unwrap();
+            guard.release().await.unwrap();
+        }
+    }
+    let guard = leases.mutex("x").lock().await.unwrap();
+    let mut tx = begin(&mut db).await;
+    fence::guard(&mut tx, &guard).await.unwrap().unwrap();
+    tx.commit().await.unwrap();
+    guard.release().await.unwrap();
 }
