@@ -1,7 +1,7 @@
 //! A service that is fenced: every write says the token of its writer's lock, and one that is lower than another that the
-//! service has seen is refused (412). `cargo run --example fenced_store [URL]`
+//! service has seen is refused (412). `cargo run --example fenced_store [--stay] [URL]`
 //!
-//! It speaks just enough HTTP to be asked by curl, too: `PUT /NAME` with the header `Fence-Token: N`.
+//! It speaks just enough HTTP to be asked by curl, too, with `--stay`: `PUT /NAME` with the header `Fence-Token: N`.
 use fencelock::Token;
 use std::{
     collections::HashMap,
@@ -84,7 +84,9 @@ async fn main() -> Result<()> {
         }
     });
 
-    let url = env::args().nth(1).unwrap_or_else(|| "sqlite:".to_owned());
+    let mut words = env::args().skip(1).peekable();
+    let stays = words.next_if_eq("--stay").is_some();
+    let url = words.next().unwrap_or_else(|| "sqlite:".to_owned());
     let client = fencelock::connect(&url).await?;
     let first = client.mutex("orders/42").lock().await?;
     println!("the first holder writes: {}", write(&address, Some(first.token()), "paid").await?);
@@ -102,7 +104,13 @@ async fn main() -> Result<()> {
     println!("somebody without a lock: {without}");
     assert!(without.contains("428"), "{without}");
 
-    let objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
-    assert_eq!(objects.get("/orders/42").map(|(_, value)| value.as_str()), Some("shipped"));
+    {
+        let objects = objects.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(objects.get("/orders/42").map(|(_, value)| value.as_str()), Some("shipped"));
+    }
+    if stays {
+        println!("http://{address}/orders/42 may be asked, until this is ended");
+        std::future::pending::<()>().await;
+    }
     Ok(())
 }

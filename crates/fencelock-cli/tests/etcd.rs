@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 #[path = "common/server.rs"]
 mod server;
-use fencelock_testkit::Etcd;
+use fencelock_testkit::{Etcd, Port};
 use server::{done, eventually, status};
 use std::process::Stdio;
 
@@ -51,6 +51,23 @@ fn etcdctl_and_operators_meet_a_run() {
 fn the_next_one_runs_when_the_lease_of_a_killed_one_ends() {
     let etcd = Etcd::start();
     server::a_killed_run_is_replaced("etcd", &etcd.url(), "6s");
+}
+
+#[test]
+fn a_job_whose_server_goes_is_stopped() {
+    let etcd = Etcd::start();
+    server::a_job_whose_server_goes_is_stopped(&etcd.url(), || etcd.pause(0, true));
+    etcd.pause(0, false);
+}
+
+#[test]
+fn what_cannot_be() {
+    let etcd = Etcd::start();
+    let url = etcd.url();
+    let cases =
+        [(format!("{url}?prefx=x"), 78, "unknown key"), (url.replace("etcd:", "etdc:"), 78, "did you mean etcd:")];
+    server::what_cannot_be(&url, &cases);
+    server::nobody_is_there(&format!("etcd://ann:hunter2@127.0.0.1:{}", Port::free()));
 }
 
 // Planted: FROM and TO exchanged; a version that is not compared.

@@ -40,6 +40,16 @@ fn the_next_one_runs_when_a_killed_one_is_over() {
 }
 
 #[test]
+fn a_job_whose_server_goes_is_stopped() {
+    for strategy in ["lease", "session"] {
+        let server = MariaDb::start();
+        let url = format!("{}?strategy={strategy}", server.url());
+        server::a_job_whose_server_goes_is_stopped(&url, || server.pause(true));
+        server.pause(false);
+    }
+}
+
+#[test]
 fn what_cannot_be() {
     let server = MariaDb::start();
     let url = server.url();
@@ -53,6 +63,11 @@ fn what_cannot_be() {
             (format!("mariadb://ann:hunter2@127.0.0.1:{}/x", Port::free()), 69, "no connection"),
         ],
     );
+}
+
+#[test]
+fn nobody_is_there() {
+    server::nobody_is_there(&format!("mysql://ann:hunter2@127.0.0.1:{}/x", Port::free()));
 }
 
 // Planted: FROM and TO exchanged; a version that is not compared.

@@ -40,6 +40,16 @@ fn the_next_one_runs_when_a_killed_one_is_over() {
 }
 
 #[test]
+fn a_job_whose_server_goes_is_stopped() {
+    for strategy in ["lease", "session"] {
+        let server = Postgres::start();
+        let url = format!("{}?strategy={strategy}", server.url());
+        server::a_job_whose_server_goes_is_stopped(&url, || server.pause(true));
+        server.pause(false);
+    }
+}
+
+#[test]
 fn what_cannot_be() {
     let server = Postgres::start();
     let url = server.url();
@@ -52,6 +62,11 @@ fn what_cannot_be() {
             (format!("postgres://ann:hunter2@127.0.0.1:{}/x", Port::free()), 69, "no connection"),
         ],
     );
+}
+
+#[test]
+fn nobody_is_there() {
+    server::nobody_is_there(&format!("postgres://ann:hunter2@127.0.0.1:{}/x", Port::free()));
 }
 
 // Planted: FROM and TO exchanged; a version that is not compared.

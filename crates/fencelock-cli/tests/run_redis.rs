@@ -116,6 +116,79 @@ fn a_lock_of_another_namespace_is_another_one_though_the_url_is_secret() {
     assert!(lines[3].ends_with("?namespace=a") && !out.contains("hunter2"), "{out}");
 }
 
+#[test]
+fn a_job_whose_server_goes_is_stopped() {
+    let redis = Redis::start();
+    server::a_job_whose_server_goes_is_stopped(&redis.url(), || redis.pause(true));
+    redis.pause(false);
+}
+
+/// With `--on-loss warn` it goes on, and its own code counts.
+#[test]
+fn a_job_that_is_only_warned_outlives_its_server() {
+    let (place, redis) = (Place::new(), Redis::start());
+    let job = "echo > $D/held; until [ -e $D/go ]; do sleep 0.01; done; exit 7";
+    let mut run = place.run(&["--ttl", "1s", "--on-loss", "warn"], job);
+    let mut holder = start(run.env("FENCELOCK_URL", redis.url()).stderr(Stdio::piped()));
+    place.line("held");
+    redis.kill();
+    let mut told = std::io::BufReader::new(holder.stderr.take().expect("its messages"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut told, &mut line).expect("a line");
+    fs::write(place.path("go"), "").expect("a file");
+    assert_eq!(done(holder), 7, "{line}");
+    assert!(line.contains("the engine could not be reached") && line.ends_with(": the job runs on\n"), "{line}");
+}
+
+/// A server that does not answer for a while is told of once, and what comes then is shown. (Red: the first look that fails ends it.)
+#[test]
+fn a_list_that_is_watched_outlives_an_outage() {
+    let redis = Redis::start();
+    let mut watch = server::fencelock(&redis.url(), &["list", "--watch"]);
+    let mut watch = watch.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a list");
+    let read = |from: &mut dyn std::io::BufRead| {
+        let mut line = String::new();
+        assert!(from.read_line(&mut line).expect("a line") > 0, "it has ended");
+        line
+    };
+    let mut out = std::io::BufReader::new(watch.stdout.take().expect("its output"));
+    let mut err = std::io::BufReader::new(watch.stderr.take().expect("its messages"));
+    let hold = |name: &str| {
+        let mut hold = server::fencelock(&redis.url(), &["hold", name]);
+        hold.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("a holder")
+    };
+    let mut first = hold("a");
+    let mut shown = |name: &str| while !read(&mut out).starts_with(name) {};
+    shown("a: held");
+    redis.pause(true);
+    let told = read(&mut err);
+    assert!(told.starts_with("fencelock: list: ") && told.ends_with("; it is looked again\n"), "{told}");
+    redis.pause(false);
+    let mut second = hold("b");
+    shown("b: held");
+    watch.kill().expect("it is there");
+    watch.wait().expect("its end");
+    let mut more = String::new();
+    err.read_to_string(&mut more).expect("text");
+    assert_eq!(more, "");
+    for holder in [&mut first, &mut second] {
+        drop(holder.stdin.take());
+        holder.wait().expect("its end");
+    }
+}
+
+#[test]
+fn what_cannot_be() {
+    let (_redis, url) = secret();
+    let cases = [
+        (url.replace("hunter2", "hunter3"), 78, "password"),
+        (format!("{url}?layuot=plain"), 78, "unknown key"),
+        (url.replace("redis:", "rdis:"), 78, "did you mean redis:"),
+    ];
+    server::what_cannot_be(&url, &cases);
+    server::nobody_is_there(&format!("redis://ann:hunter2@127.0.0.1:{}", fencelock_testkit::Port::free()));
+}
+
 // Planted: FROM and TO exchanged; a version that is not compared.
 #[test]
 fn values_and_sizes() {

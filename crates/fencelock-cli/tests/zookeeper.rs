@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 #[path = "common/server.rs"]
 mod server;
-use fencelock_testkit::{Peer, ZooKeeper};
+use fencelock_testkit::{Peer, Port, ZooKeeper};
 use server::{done, eventually, status};
 
 #[test]
@@ -36,6 +36,25 @@ fn a_ttl_is_asked_of_the_server() {
 fn a_killed_run_is_replaced() {
     let zk = ZooKeeper::start();
     server::a_killed_run_is_replaced("zookeeper", &zk.url(), "6s");
+}
+
+#[test]
+fn a_job_whose_server_goes_is_stopped() {
+    let zk = ZooKeeper::start();
+    server::a_job_whose_server_goes_is_stopped(&zk.url(), || zk.pause(0, true));
+    zk.pause(0, false);
+}
+
+#[test]
+fn what_cannot_be() {
+    let zk = ZooKeeper::start();
+    let url = zk.url();
+    let cases = [
+        (format!("{url}?rot=/x"), 78, "unknown key"),
+        (url.replace("zookeeper:", "zookeper:"), 78, "did you mean zookeeper:"),
+    ];
+    server::what_cannot_be(&url, &cases);
+    server::nobody_is_there(&format!("zookeeper://ann:hunter2@127.0.0.1:{}", Port::free()));
 }
 
 // Planted: FROM and TO exchanged; a version that is not compared.

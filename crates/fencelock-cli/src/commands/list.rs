@@ -15,9 +15,20 @@ pub(crate) fn main(common: &Common, args: &List) -> Result<Finish, Failure> {
     super::runtime()?.block_on(async {
         let client = super::connect_to_look(common, &url).await?;
         let mut shown: Option<Vec<String>> = None;
-        let mut names: Vec<Name> = Vec::new();
+        let (mut names, mut is_told) = (Vec::<Name>::new(), false);
         loop {
-            let locks = all(&client, &args.prefix).await?;
+            let locks = match all(&client, &args.prefix).await {
+                // Said once; what is shown is as it was.
+                Err(error) if args.watch && error.is_temporary() && render::is_read() => {
+                    if !std::mem::replace(&mut is_told, true) {
+                        render::complain(&format!("{}; it is looked again", Failure::from(error)));
+                    }
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+                locks => locks?,
+            };
+            is_told = false;
             let now = fingerprint(&locks);
             if shown.as_ref() != Some(&now) {
                 let mut text = page(args, &client, &locks)?;
@@ -42,7 +53,7 @@ pub(crate) fn main(common: &Common, args: &List) -> Result<Finish, Failure> {
 }
 
 /// Every lock once, by name: an engine may repeat some between pages.
-async fn all(client: &Client, prefix: &str) -> Result<Vec<Status>, Failure> {
+async fn all(client: &Client, prefix: &str) -> fencelock::Result<Vec<Status>> {
     let mut locks: Vec<Status> = Vec::new();
     let mut page = Page::default();
     loop {

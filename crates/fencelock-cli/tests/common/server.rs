@@ -71,6 +71,56 @@ pub(crate) fn a_killed_run_is_replaced(engine: &str, url: &str, ttl: &str) {
     println!("MEASURED | {engine}: next grant after kill -9 with a ttl of {ttl} | {took:?} | reported | ok");
 }
 
+/// The server goes while a job runs: the job is told to end, and has, before its lease is over. (Red: renewals that are not answered are
+/// passed over.)
+pub(crate) fn a_job_whose_server_goes_is_stopped(url: &str, goes: impl FnOnce()) {
+    let ttl = Duration::from_secs(6);
+    let script = "trap 'echo termed; exit 5' TERM; echo in; while :; do sleep 0.05; done";
+    let mut run = fencelock(url, &["run", "--ttl", "6s", "job", "--", "sh", "-c", script]);
+    let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut out = BufReader::new(run.stdout.take().unwrap());
+    let (mut line, mut more) = (String::new(), String::new());
+    out.read_line(&mut line).unwrap();
+    assert_eq!(line, "in\n");
+    goes();
+    let began = Instant::now();
+    // Its end is that of all who had it.
+    out.read_line(&mut more).unwrap();
+    let took = began.elapsed();
+    assert_eq!(more, "termed\n");
+    assert!(took < ttl, "{took:?}");
+    let end = run.wait_with_output().unwrap();
+    let told = String::from_utf8_lossy(&end.stderr);
+    assert_eq!(end.status.code(), Some(76), "{told}");
+    assert!(told.contains("fencelock: the lease of job was about to run out"), "{told}");
+}
+/// All that there is to be asked, of a server that is not there: a line that says so, and nothing is done.
+pub(crate) fn nobody_is_there(url: &str) {
+    let all = [
+        "run -w 1s job -- echo in",
+        "hold -w 1s job",
+        "status job",
+        "list",
+        "release job --force --token 7",
+        "cell get c",
+        "cell set c 1",
+        "semaphore resize s 1 2",
+        "bench --seconds 0.1",
+    ];
+    let asked = all.map(|words| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut command = fencelock(url, &words);
+        (words, command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap())
+    });
+    for (words, child) in asked {
+        let out = child.wait_with_output().unwrap();
+        let told = said(&out);
+        assert!(out.status.code() == Some(69) && out.stdout.is_empty(), "{words:?}: {told}");
+        assert!(told.starts_with("fencelock: ") && told.lines().count() == 1, "{words:?}: {told}");
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}
+
 /// The job's own write is refused when a newer holder has written. `writes`: to `orders`, at a terminal that writes what is there now.
 pub(crate) fn a_job_writes_with_its_token(url: &str, ask: impl Fn(&str) -> String, writes: &str) {
     ask("CREATE TABLE orders (id int, fence bigint); INSERT INTO orders VALUES (42, 0)");

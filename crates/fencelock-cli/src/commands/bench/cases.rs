@@ -179,7 +179,7 @@ async fn contended(arena: &Arena, waiters: usize, seconds: f64) -> Result<Row, F
 /// So many are held at once, and kept alive.
 async fn renew(arena: &Arena, holders: usize, seconds: f64) -> Result<Row, Failure> {
     let can = &arena.client.info().capabilities;
-    let ttl = Duration::from_secs(3).clamp(can.min_ttl, can.max_ttl);
+    let ttl = arena.ttl.unwrap_or(Duration::from_secs(3)).clamp(can.min_ttl, can.max_ttl);
     let mut guards = Vec::with_capacity(holders);
     for i in 0..holders {
         guards.push(Arc::new(arena.client.mutex(format!("bench/held/{i}")).ttl(ttl).lock().await?));

@@ -26,15 +26,17 @@ pub(crate) const GRACE: Duration = Duration::from_secs(5);
 /// An engine under test.
 struct Arena {
     url: String,
+    /// What was asked for.
+    ttl: Option<Duration>,
     client: Client,
     rival: Option<Rival>,
 }
 
 impl Arena {
-    async fn open(url: &str) -> Result<Self, Failure> {
+    async fn open(url: &str, ttl: Option<Duration>) -> Result<Self, Failure> {
         let client = fencelock::connect(url).await?;
         let rival = Rival::open(url, client.info()).await?;
-        Ok(Self { url: url.to_owned(), client, rival })
+        Ok(Self { url: url.to_owned(), ttl, client, rival })
     }
 
     /// A client of its own, as another process has one, and how many commands it sends.
@@ -76,7 +78,7 @@ pub(crate) fn main(common: &Common, args: &Bench) -> Result<Finish, Failure> {
     };
     let reached: Vec<String> = urls.iter().filter(|url| reach(url)).cloned().collect();
     for url in &reached {
-        match measure(&runtime, url, args, &mut told) {
+        match measure(&runtime, (url, common.ttl), args, &mut told) {
             Ok(true) => {}
             Ok(false) => return Ok(Finish::Code(told.code)),
             Err(failure) if failure.code == exit::OUTPUT => return Err(failure),
@@ -111,8 +113,13 @@ impl Told {
 }
 
 /// `Ok(false)`: nobody reads any more.
-fn measure(runtime: &Runtime, url: &str, args: &Bench, told: &mut Told) -> Result<bool, Failure> {
-    let arena = runtime.block_on(Arena::open(url))?;
+fn measure(
+    runtime: &Runtime,
+    (url, ttl): (&str, Option<Duration>),
+    args: &Bench,
+    told: &mut Told,
+) -> Result<bool, Failure> {
+    let arena = runtime.block_on(Arena::open(url, ttl))?;
     for (n, case) in Case::all(args).into_iter().enumerate() {
         // Who looks at a terminal sees that something goes on.
         render::show(&format!("{}: {} …", arena.client.info().scheme, case.told()));
@@ -131,10 +138,15 @@ fn measure(runtime: &Runtime, url: &str, args: &Bench, told: &mut Told) -> Resul
 
 /// Those that were given, or that one that every command would use.
 fn urls(common: &Common, args: &Bench) -> Result<Vec<String>, Failure> {
+    // Each client of a case has it as its default.
+    let with_ttl = |url: String| match common.ttl {
+        Some(ttl) => super::with(&url, "ttl", &format!("{}ms", ttl.as_millis())),
+        None => url,
+    };
     if args.engines.is_empty() {
-        return Ok(vec![super::url(common)?]);
+        return Ok(vec![with_ttl(super::url(common)?)]);
     }
-    let one = |url: &String| super::url(&Common { url: Some(url.clone()), ..common.clone() });
+    let one = |url: &String| super::url(&Common { url: Some(url.clone()), ..common.clone() }).map(with_ttl);
     args.engines.iter().map(one).collect()
 }
 
