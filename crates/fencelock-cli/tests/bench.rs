@@ -27,8 +27,10 @@ fn measured(place: &Place, (engine, layout): (&str, &str), url: Option<String>) 
     let (code, out, err) = finish_within(&mut command, Duration::from_secs(120));
     assert_eq!(code, 0, "{err}");
     let rows = rows(&out);
-    let cases: Vec<_> =
-        rows.iter().map(|row| (row["case"].as_str().unwrap(), row["tasks"].as_u64().unwrap())).collect();
+    let cases: Vec<_> = rows
+        .iter()
+        .map(|row| (row["case"].as_str().expect("a case"), row["tasks"].as_u64().expect("a number")))
+        .collect();
     assert_eq!(cases, [("uncontended", 1), ("uncontended", 3), ("contended", 4), ("renew", 1)]);
     assert!(rows.iter().all(|row| row["engine"] == engine && row["layout"] == layout), "{out}");
     for row in &rows[..2] {
