@@ -9,7 +9,7 @@ cases! {
     "nobody/client-clock-off" => client_clock_off, needs: [Clocks];
     "nobody/odd-names" => odd_names, needs: [OddNames], limit: 60;
     "nobody/name-of-1-kib" => name_of_1_kib;
-    "nobody/hundred-thousand-names" => hundred_thousand_names, needs: [Permits, ReadWrite], limit: 60;
+    "nobody/hundred-thousand-names" => hundred_thousand_names, needs: [Permits, ReadWrite], limit: 180;
     "nobody/zero-lease" => zero_lease;
 }
 roles! {}
