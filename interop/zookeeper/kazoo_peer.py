@@ -22,7 +22,7 @@ import threading
 import time
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import LockTimeout
+from kazoo.exceptions import LockTimeout, NoNodeError
 from kazoo.recipe.election import Election
 from kazoo.recipe.lock import Lock, ReadLock, Semaphore, WriteLock
 from kazoo.security import CREATOR_ALL_ACL
@@ -83,12 +83,20 @@ class Claim:
     def acquire(self, seconds):
         """The path of the node; None if it was not got in time."""
         try:
-            got = self.lock.acquire(timeout=seconds) if seconds else self.lock.acquire(blocking=False)
-        except LockTimeout:
-            return None
+            got = self._take(seconds)
+        except NoNodeError:
+            # It remembers that its path is there, and the server has taken the empty container away since.
+            self.lock.assured_path = False
+            got = self._take(seconds)
         if not got:
             return None
         return self.lock.create_path if isinstance(self.lock, Semaphore) else f"{self.path}/{self.lock.node}"
+
+    def _take(self, seconds):
+        try:
+            return self.lock.acquire(timeout=seconds) if seconds else self.lock.acquire(blocking=False)
+        except LockTimeout:
+            return False
 
     def release(self):
         if not self.lock.release():
