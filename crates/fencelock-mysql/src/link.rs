@@ -67,6 +67,9 @@ pub(crate) struct Wire {
     bells: Arc<Semaphore>,
     /// A renewal that was sent then was not answered in time.
     doubted: Mutex<Moment>,
+    /// The server had as many as it takes when one more was asked for the last time: none is lent to a watch, which keeps it for longer than
+    /// a call waits.
+    full: AtomicBool,
     /// One of them broke, or gave no answer: the others lead to the same place.
     broken: AtomicBool,
 }
@@ -108,12 +111,17 @@ impl Wire {
         });
         let Ok(Ok((made, place))) = timeout(limit, made).await else { return Err(Fault::Unreached) };
         let session = match made {
+            Ok(session) => {
+                self.full.store(false, Relaxed);
+                session
+            }
             // Ours are among them.
             Err(full) if full.is_full() => {
+                self.full.store(true, Relaxed);
                 let left = limit.saturating_sub(began.until(BootClock.now()));
                 timeout(left, self.another(lane)).await.map_err(|_| full)?
             }
-            made => made?,
+            Err(fault) => return Err(fault),
         };
         Ok((session, place))
     }
@@ -320,6 +328,7 @@ impl Link {
                     watches,
                     bells,
                     doubted,
+                    full: AtomicBool::new(false),
                     broken: AtomicBool::new(false),
                 }))
             }
@@ -340,13 +349,15 @@ impl Link {
     pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {
         soon(CONNECT_TIMEOUT, || self.here(), Fault::may_pass, Fault::Unreached, stopped).await
     }
-    /// What may be asked again with one effect: it is, when the connection breaks meanwhile, or a row is locked.
+    /// What may be asked again with one effect: it is, when the connection breaks meanwhile, a row is locked, or there is none to be had.
     pub(crate) async fn again(&self, call: &str) -> Result<Vec<Row>, Fault> {
         let mut tries = 0;
         loop {
             let conn = self.soon(pending()).await?;
             match self.rows(&conn, Lane::Calls, PATIENCE, call).await {
-                Err(fault) if tries < 2 && (fault.ends_connection() || fault.is_conflict()) => tries += 1,
+                Err(fault) if tries < 2 && (fault.ends_connection() || fault.is_conflict() || fault.is_full()) => {
+                    tries += 1
+                }
                 end => return end,
             }
         }
@@ -392,7 +403,7 @@ impl Link {
     }
     /// There is room for one more watch now.
     pub(crate) fn may_watch(&self, conn: &Conn) -> bool {
-        conn.watches.available_permits() > 0
+        conn.watches.available_permits() > 0 && !conn.full.load(Relaxed)
     }
     /// A doorbell for one who waits; `None`: there is no room for one more.
     pub(crate) async fn bell(&self) -> Result<Option<Bell>, Fault> {

@@ -377,8 +377,9 @@ pub async fn guard<T: Transaction>(tx: &mut Tx<T>, hold: impl Into<Hold>) -> Res
         let what = "only PostgreSQL has a row lock that stops the next holder and lets renewals through";
         return Err(Error::new(ErrorKind::Unsupported, OPERATION, what).hint("use fence::check"));
     }
-    let table = if hold.alone { "fencelock_lock" } else { "fencelock_holder" };
-    let table = hold.schema.as_ref().map_or_else(|| table.to_owned(), |schema| format!("{schema}.{table}"));
+    let there =
+        |table: &str| hold.schema.as_ref().map_or_else(|| table.to_owned(), |schema| format!("{schema}.{table}"));
+    let table = there(if hold.alone { "fencelock_lock" } else { "fencelock_holder" });
     T::DIALECT.quoted(OPERATION, &table)?;
     let mut step = tx.enter(OPERATION)?;
     // The end is judged after the row is locked: that may have taken a while. What has a key is a session's.
@@ -390,8 +391,7 @@ pub async fn guard<T: Transaction>(tx: &mut Tx<T>, hold: impl Into<Hold>) -> Res
         return Ok(step.done(Ok(())));
     }
     if !hold.alone && found != "false" {
-        let table = table.replace("fencelock_holder", "fencelock_bearer");
-        found = of(&mut step, ["SELECT 'session' FROM ", ""], &table, &hold).await?;
+        found = of(&mut step, ["SELECT 'session' FROM ", ""], &there("fencelock_bearer"), &hold).await?;
     }
     if found == "session" {
         let error = Error::new(
