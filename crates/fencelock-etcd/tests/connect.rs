@@ -76,7 +76,8 @@ async fn an_outage_is_survived() {
     etcd.kill(1);
     let began = Instant::now();
     let error = a.mutex("y").lock().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+    // Whether the last try was refused or not answered is the member's affair.
+    assert!(error.is_temporary(), "{error}");
     assert!(began.elapsed() < 20 * SEC, "{:?}", began.elapsed());
     assert!(!wait.is_finished());
     guard.check().unwrap();
@@ -92,6 +93,9 @@ async fn an_outage_is_survived() {
     let next = within("its turn", wait).await.unwrap().unwrap();
     assert_eq!(next.id(), hold);
     next.release().await.unwrap();
+    // What nobody had answered has left nothing.
+    eventually("it is free", || async { a.inspect("y").await.unwrap().holders.is_empty() }).await;
+    a.mutex("y").lock().await.unwrap().release().await.unwrap();
 }
 
 /// Of many holds a client keeps one lease alive, over one stream.
