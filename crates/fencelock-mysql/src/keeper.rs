@@ -1,7 +1,7 @@
 //! The engine's own background: it waits in queues, shows that it lives, looks after the server, and cleans up.
 use crate::{
     error::Fault,
-    link::Lane,
+    pool::Lane,
     shared::{Expected, Shared},
     turns::{give_back, pulse, wait},
     wire::{call::Call, reply::column},

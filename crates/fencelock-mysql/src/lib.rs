@@ -6,6 +6,7 @@ mod error;
 mod keeper;
 mod link;
 mod list;
+mod pool;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
 pub mod raw;

@@ -5,6 +5,7 @@
 use crate::{
     config::{Config, Strategy},
     error::Fault,
+    pool::{Lane, Pool},
     tls,
     wire::{
         reply::{Reply, clock, column, reply},
@@ -18,10 +19,10 @@ use fencelock_database::{CONNECT_TIMEOUT, PATIENCE};
 use mysql_async::{Conn as Session, Opts, OptsBuilder, Row, prelude::Queryable};
 use std::{
     future::{Future, pending},
-    pin::{Pin, pin},
+    pin::Pin,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -41,8 +42,6 @@ const RENEWALS: usize = 4;
 const BELLS: usize = 8;
 /// So many watches of one runtime: each has a connection for as long as it lasts. Whoever finds no room looks by himself.
 const WATCHES: usize = 8;
-/// A connection that was not needed for so long goes, but for the last one.
-const IDLE: Duration = Duration::from_secs(30);
 /// What each session begins with. A pooler may give us one that began otherwise: what matters is said again in each procedure.
 /// MariaDB ends a session whose transaction does nothing for a while; what is behind `M!` only MariaDB reads.
 const BEGIN: &str = "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
@@ -57,98 +56,78 @@ pub(crate) type Answer = std::result::Result<Vec<Row>, mysql_async::Error>;
 /// The connections of one runtime.
 pub(crate) struct Wire {
     driver: Arc<Driver>,
-    idle: Mutex<Vec<(Session, Moment)>>,
-    /// One more is idle.
-    returned: Notify,
+    pool: Arc<Pool<Session>>,
     calls: Arc<Semaphore>,
     /// Renewals do not stand in line behind calls that meet locked rows.
     renewals: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     bells: Arc<Semaphore>,
-    /// A renewal that was sent then was not answered in time.
-    doubted: Mutex<Moment>,
-    /// The server had as many as it takes when one more was asked for the last time: none is lent to a watch, which keeps it for longer than
-    /// a call waits.
-    full: AtomicBool,
-    /// One of them broke, or gave no answer: the others lead to the same place.
-    broken: AtomicBool,
 }
 impl Wire {
-    fn idle(&self) -> MutexGuard<'_, Vec<(Session, Moment)>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    /// The latest first, so that those that are not needed grow old. A renewal takes none that has not been heard of since one before it
-    /// was not answered: they may all be as silent.
-    fn take(&self, lane: Lane) -> Option<Session> {
-        let doubted = if lane == Lane::Renewals { *self.doubted() } else { Moment::ZERO };
-        let mut idle = self.idle();
-        let session = idle.pop_if(|(_, since)| *since >= doubted);
-        let old = BootClock.now();
-        idle.retain(|(_, since)| since.until(old) < IDLE);
-        session.map(|(session, _)| session)
-    }
-    fn doubted(&self) -> MutexGuard<'_, Moment> {
-        self.doubted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    /// One that is free, or a new one, and the place in the line that it has. *Invariant:* one that comes about too late is there for whoever
-    /// asks next, so where the server is slow nobody tries again and again in vain; until then it keeps its place.
+    /// One that is free, or a new one, or where the server has no more one that somebody else had, and the place in the line that it has.
     async fn session(
         self: &Arc<Self>,
         lane: Lane,
         limit: Duration,
-        place: OwnedSemaphorePermit,
+        mut place: OwnedSemaphorePermit,
     ) -> Result<(Session, OwnedSemaphorePermit), Fault> {
-        let began = BootClock.now();
-        if let Some(session) = self.take(lane) {
-            return Ok((session, place));
+        let until = BootClock.now() + limit;
+        loop {
+            if let Some(session) = self.pool.take(lane) {
+                return Ok((session, place));
+            }
+            let left = BootClock.now().until(until);
+            let full = match self.pool.may_ask() {
+                Ok(()) => match self.one_more(lane, left, place).await {
+                    (Err(full), Some(back)) if full.is_full() => {
+                        place = back;
+                        full
+                    }
+                    (made, back) => return Ok((made?, back.ok_or(Fault::Unreached)?)),
+                },
+                Err(full) => full,
+            };
+            let left = BootClock.now().until(until);
+            if lane == Lane::Watches || left.is_zero() {
+                return Err(full);
+            }
+            if let Some(session) = self.pool.turn(lane, left).await {
+                return Ok((session, place));
+            }
         }
+    }
+    /// *Invariant:* one that comes about too late is there for whoever asks next, so where the server is slow nobody tries again and again in
+    /// vain; until then it keeps its place.
+    async fn one_more(
+        self: &Arc<Self>,
+        lane: Lane,
+        limit: Duration,
+        place: OwnedSemaphorePermit,
+    ) -> (Result<Session, Fault>, Option<OwnedSemaphorePermit>) {
         let (wire, (told, made)) = (self.clone(), oneshot::channel());
         tokio::spawn(async move {
-            let session = timeout(CONNECT_TIMEOUT, wire.driver.connect()).await.unwrap_or(Err(Fault::Unreached));
-            if let Err((Ok(session), _)) = told.send((session, place)) {
-                wire.put(session);
+            let made = wire.connect().await;
+            if let Err((Ok(session), _)) = told.send((made, place)) {
+                wire.pool.put(lane, session);
             }
         });
-        let Ok(Ok((made, place))) = timeout(limit, made).await else { return Err(Fault::Unreached) };
-        let session = match made {
-            Ok(session) => {
-                self.full.store(false, Relaxed);
-                session
-            }
-            // Ours are among them.
-            Err(full) if full.is_full() => {
-                self.full.store(true, Relaxed);
-                let left = limit.saturating_sub(began.until(BootClock.now()));
-                timeout(left, self.another(lane)).await.map_err(|_| full)?
-            }
-            Err(fault) => return Err(fault),
-        };
-        Ok((session, place))
-    }
-    /// One that somebody else had.
-    async fn another(&self, lane: Lane) -> Session {
-        loop {
-            let mut returned = pin!(self.returned.notified());
-            returned.as_mut().enable();
-            if let Some(session) = self.take(lane) {
-                return session;
-            }
-            returned.await;
+        match timeout(limit, made).await {
+            Ok(Ok((made, place))) => (made, Some(place)),
+            _ => (Err(Fault::Unreached), None),
         }
     }
-    fn put(&self, session: Session) {
-        if !self.broken.load(Relaxed) {
-            self.idle().push((session, BootClock.now()));
-            self.returned.notify_waiters();
-        }
+    async fn connect(&self) -> Result<Session, Fault> {
+        let made = timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached));
+        self.pool.asked(&made);
+        made
     }
     /// What is asked is answered, or the connection is gone. After what nobody knows the end of its session goes alone.
-    fn ends(&self, session: Session, answer: Answer) -> Result<Vec<Row>, Fault> {
+    fn ends(&self, lane: Lane, session: Session, answer: Answer) -> Result<Vec<Row>, Fault> {
         let answer = answer.map_err(Fault::of);
         match &answer {
-            Err(fault) if fault.ends_connection() => self.broken.store(true, Relaxed),
+            Err(fault) if fault.ends_connection() => self.pool.broke(),
             Err(fault) if !fault.leaves_nothing() => {}
-            _ => self.put(session),
+            _ => self.pool.put(lane, session),
         }
         answer
     }
@@ -167,35 +146,27 @@ impl Drop for Exchange {
     /// Nobody waits for it any more: it goes on without them. A renewal does so in the other line if there is room: the next one does not
     /// stand behind it.
     fn drop(&mut self) {
-        let (Some(asked), mut permit, wire, since) =
-            (self.asked.take(), self.permit.take(), self.wire.clone(), self.since)
+        let (Some(asked), mut permit, wire, lane, since) =
+            (self.asked.take(), self.permit.take(), self.wire.clone(), self.lane, self.since)
         else {
             return;
         };
-        if self.lane == Lane::Renewals {
-            *wire.doubted() = since;
+        if lane == Lane::Renewals {
+            wire.pool.doubt(since);
             permit = wire.calls.clone().try_acquire_owned().ok().or(permit);
         }
         if let Ok(here) = Handle::try_current() {
             here.spawn(async move {
                 let left = PATIENCE.saturating_sub(since.until(BootClock.now()));
                 match within(left, asked).await {
-                    Some((session, answer)) => drop(wire.ends(session, answer)),
-                    None => wire.broken.store(true, Relaxed),
+                    Some((session, answer)) => drop(wire.ends(lane, session, answer)),
+                    None => wire.pool.broke(),
                 }
                 drop(permit);
             });
         }
     }
 }
-/// Which calls stand in line together.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lane {
-    Calls,
-    Renewals,
-    Watches,
-}
-
 /// Makes connections.
 struct Driver {
     hosts: Vec<Opts>,
@@ -318,30 +289,18 @@ impl Link {
                 let session = driver.connect().await?;
                 let [calls, renewals, watches, bells] =
                     [CALLS, RENEWALS, WATCHES, BELLS].map(|many| Arc::new(Semaphore::new(many)));
-                let (idle, doubted) = (Mutex::new(vec![(session, BootClock.now())]), Mutex::new(Moment::ZERO));
-                Ok(Arc::new(Wire {
-                    driver,
-                    idle,
-                    returned: Notify::new(),
-                    calls,
-                    renewals,
-                    watches,
-                    bells,
-                    doubted,
-                    full: AtomicBool::new(false),
-                    broken: AtomicBool::new(false),
-                }))
+                Ok(Arc::new(Wire { driver, pool: Pool::new(session), calls, renewals, watches, bells }))
             }
         };
         let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
-        if !conn.broken.load(Relaxed) {
+        if !conn.pool.is_broken() {
             return Ok(conn);
         }
         self.give_up(&conn);
         self.all.here(CONNECT_TIMEOUT, make).await
     }
     fn give_up(&self, conn: &Conn) {
-        conn.broken.store(true, Relaxed);
+        conn.pool.broke();
         self.all.give_up(conn);
         self.broke.notify_one();
     }
@@ -385,7 +344,7 @@ impl Link {
         let Some(asked) = exchange.asked.as_mut() else { return Err(Fault::Closed) };
         let Some((session, answer)) = within(left(), asked).await else { return Err(Fault::Unanswered) };
         exchange.asked = None;
-        let answer = conn.ends(session, answer);
+        let answer = conn.ends(lane, session, answer);
         if answer.as_ref().is_err_and(Fault::ends_connection) {
             self.give_up(conn);
         }
@@ -403,15 +362,16 @@ impl Link {
     }
     /// There is room for one more watch now.
     pub(crate) fn may_watch(&self, conn: &Conn) -> bool {
-        conn.watches.available_permits() > 0 && !conn.full.load(Relaxed)
+        conn.watches.available_permits() > 0 && !conn.pool.is_full()
     }
     /// A doorbell for one who waits; `None`: there is no room for one more.
     pub(crate) async fn bell(&self) -> Result<Option<Bell>, Fault> {
         let conn = self.here().await?;
         let Ok(place) = conn.bells.clone().try_acquire_owned() else { return Ok(None) };
-        let session = match conn.take(Lane::Watches) {
+        let session = match conn.pool.take(Lane::Watches) {
             Some(session) => session,
-            None => timeout(CONNECT_TIMEOUT, conn.driver.connect()).await.unwrap_or(Err(Fault::Unreached))?,
+            None if conn.pool.may_ask().is_err() => return Ok(None),
+            None => conn.connect().await?,
         };
         Ok(Some(Bell { session: Some(session), wire: Arc::clone(&conn), _place: place }))
     }
@@ -536,12 +496,12 @@ impl Bell {
     }
     /// As far as is known.
     pub(crate) fn is_there(&self) -> bool {
-        self.session.is_some() && !self.wire.broken.load(Relaxed)
+        self.session.is_some() && !self.wire.pool.is_broken()
     }
     /// It was rung, and is no doorbell any more: the session is anybody's.
     pub(crate) fn rest(mut self) {
         if let Some(session) = self.session.take() {
-            self.wire.put(session);
+            self.wire.pool.put(Lane::Watches, session);
         }
     }
 }

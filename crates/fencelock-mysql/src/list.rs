@@ -1,7 +1,8 @@
 //! Names that are held or waited for, page by page. The cursor is the last name.
 use crate::{
     error::Fault,
-    link::{Conn, Lane, after_prefix},
+    link::{Conn, after_prefix},
+    pool::Lane,
     shared::Shared,
     wire::{call::Call, reply::column},
 };

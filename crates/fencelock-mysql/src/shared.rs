@@ -1,7 +1,8 @@
 //! What callers and the engine's own background share: who waits for word.
 use crate::{
     error::Fault,
-    link::{Bell, Conn, Lane, Link},
+    link::{Bell, Conn, Link},
+    pool::Lane,
     wire::{
         call::Call,
         reply::{Reply, place, status},

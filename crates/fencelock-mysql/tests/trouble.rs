@@ -257,13 +257,18 @@ async fn renewals_on_connections_that_are_silent() {
     assert!(held.is_valid());
 }
 /// The server takes no more connections: those that a client has are enough for all that it does, and whoever asks meanwhile is not refused.
-/// (Red: whoever finds none idle is.)
+/// Nor has a lock that is held too few of them because others wait for it. (Red: whoever finds none idle is; a watch takes the last one.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_full() {
     let server = MariaDb::with(&["--max-connections=12"]);
     let a = client(&server.url()).await;
     let held = a.mutex("x").ttl(SEC).lock().await.unwrap();
     let taken = Session::all(&server);
+    let wait = |_| {
+        let lock = a.mutex("x").lock();
+        tokio::spawn(async move { lock.await.unwrap().release().await.unwrap() })
+    };
+    let waits = (0..4).map(wait).collect::<Vec<_>>();
     let tasks = (0..32).map(|task| {
         let lock = a.mutex(format!("y{task}"));
         tokio::spawn(async move {
@@ -278,6 +283,9 @@ async fn a_server_that_is_full() {
     let until = held.valid_until() + SEC;
     eventually("it was renewed", || std::future::ready(held.valid_until() > until || !held.is_valid())).await;
     held.release().await.unwrap();
+    for wait in waits {
+        within("its turn", wait).await.unwrap();
+    }
     drop(taken);
 }
 /// Those who wait go to another server while their pulse beats on at the one before: it is felt there soon, and until then nobody takes them

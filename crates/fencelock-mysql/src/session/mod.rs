@@ -6,7 +6,8 @@ use crate::{
     config::{Config, Keys},
     engine::MysqlEngine,
     error::Fault,
-    link::{Lane, Link},
+    link::Link,
+    pool::Lane,
     shared::Shared,
     wire::{
         call::Call,

@@ -2,7 +2,8 @@
 use crate::{
     engine::MysqlEngine,
     error::Fault,
-    link::{Conn, Lane, Link},
+    link::{Conn, Link},
+    pool::Lane,
     wire::{
         call::Call,
         reply::{Reply, column, status},
