@@ -1,5 +1,5 @@
 //! A service that is fenced: every write says the token of its writer's lock, and one that is lower than another that the
-//! service has seen is refused (412). `cargo run --example fenced_store [--stay] [URL]`
+//! service has seen is refused (412). `cargo run --example fenced_store -- [--stay] [URL]`
 //!
 //! It speaks just enough HTTP to be asked by curl, too, with `--stay`: `PUT /NAME` with the header `Fence-Token: N`.
 use fencelock::Token;

@@ -27,6 +27,7 @@ const NEEDED: &[Needed] = &[
     ("etcd", &["etcd-server"]),
     ("etcdctl", &["etcd-client"]),
     ("fish", &["fish"]),
+    ("groff", &["groff-base"]),
     ("ip", &["iproute2"]),
     ("java", &["default-jre-headless"]),
     ("javac", &["default-jdk-headless"]),

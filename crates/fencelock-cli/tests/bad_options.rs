@@ -20,7 +20,7 @@ const ALL: [(&str, &[&str]); 13] = [
     ("semaphore resize", &["s", "1", "2"]),
     ("bench", &["--seconds", "0.1", "--tasks", "1", "--waiters", "2", "--holders", "0"]),
     ("migrate", &[]),
-    ("acl redis", &[]),
+    ("acl redis", &["--url", "redis://h"]),
     ("completions", &["bash"]),
     ("man", &[]),
 ];
@@ -73,6 +73,26 @@ const JUDGED: [(&str, bool); 16] = [
     ("--layout", false),
     ("--topology", false),
 ];
+/// Options whose value is a text, and how it ends with each of the values below; 0: as without it.
+const FREE: [(&str, [i32; 6]); 10] = [
+    ("--url", [78, 78, 78, 78, 78, 64]),
+    ("--url-file", [64, 78, 78, 78, 78, 78]),
+    ("--namespace", [0, 0, 0, 78, 0, 64]),
+    ("--note", [0, 0, 0, 0, 0, 64]),
+    // SQLite has none.
+    ("--role", [0, 0, 0, 0, 0, 64]),
+    ("--version", [78, 78, 78, 78, 78, 64]),
+    ("--prefix", [78, 78, 78, 78, 78, 64]),
+    ("--user", [78, 0, 0, 0, 78, 64]),
+    ("--html", [64, 0, 0, 74, 0, 0]),
+    ("--dir", [64, 74, 74, 74, 74, 74]),
+];
+/// What prints the same wherever the locks are, and what has a namespace of its own.
+fn is_used(of: &str, option: &str) -> bool {
+    let (asks_nobody, place) =
+        (matches!(of, "man" | "completions"), ["--url", "--url-file", "--namespace"].contains(&option));
+    !(asks_nobody && place || matches!(of, "bench" | "migrate") && option == "--namespace")
+}
 const WORDS: [&str; 3] = ["--on-loss", "--layout", "--topology"];
 
 // Planted: a ttl of nothing taken for one; a value that is no text taken as far as it is; what is below zero turned round, and for
@@ -88,9 +108,10 @@ fn a_value_that_is_none_is_told() {
         let options = options(&place, of);
         known += options.len();
         for option in &options {
-            // One that it needs itself is given once.
+            // One that it needs itself is given once, and in one way.
             let mut rest: Vec<OsString> = rest.iter().map(Into::into).collect();
-            if let Some(given) = rest.iter().position(|word| word == option.as_str()) {
+            let other = if option == "--url-file" { "--url" } else { option.as_str() };
+            if let Some(given) = rest.iter().position(|word| word == other) {
                 rest.drain(given..given + 2);
             }
             // What is missing: at the end, or before the command.
@@ -102,13 +123,22 @@ fn a_value_that_is_none_is_told() {
             assert!(err.contains(option.as_str()), "{of}: {err}");
             let known = JUDGED.iter().find(|(known, _)| known == option);
             judged.extend(known.map(|(known, _)| *known));
-            for value in values {
+            let free = FREE.iter().find(|(free, _)| free == option);
+            judged.extend(free.map(|(free, _)| *free));
+            assert!(known.is_some() || free.is_some(), "{of} {option}: what is one, and what is none?");
+            for (n, value) in values.into_iter().enumerate() {
                 let mut with: OsString = option.into();
                 with.push("=");
                 with.push(value);
                 let args: Vec<OsString> = [with].into_iter().chain(rest.iter().cloned()).collect();
                 let (code, _, err) = say(&place, of, &args);
                 assert!(err.len() < 2 * huge.len() + 2_000, "{of} {option}: {} bytes", err.len());
+                if let Some((_, ends)) = free.filter(|_| is_used(of, option) || n == 5) {
+                    let as_without = [0, 1, 75, 76].contains(&code);
+                    let so = if ends[n] == 0 { as_without } else { code == ends[n] };
+                    // Where nothing is asked a file is not looked at.
+                    assert!(so || !is_used(of, option) && as_without, "{of} {option}, value {n}: {code} {err}");
+                }
                 let Some((_, zero)) = known else { continue };
                 let is_one = value == "0" && *zero || value == "-5" && option == "--token";
                 let shown = value.to_string_lossy().get(..20).map(ToOwned::to_owned);
@@ -120,7 +150,8 @@ fn a_value_that_is_none_is_told() {
         }
     }
     assert!(known > 60, "{known} options: is the help read?");
-    assert!(JUDGED.iter().all(|(option, _)| judged.contains(option)), "one is nowhere: {judged:?}");
+    let mut all = JUDGED.iter().map(|(option, _)| option).chain(FREE.iter().map(|(option, _)| option));
+    assert!(all.all(|option| judged.contains(option)), "one is nowhere: {judged:?}");
     assert!(is_free(&place));
 }
 

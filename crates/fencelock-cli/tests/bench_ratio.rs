@@ -3,8 +3,8 @@
 mod common;
 
 use common::{Place, finish_within};
-use fencelock_testkit::Redis;
 use fencelock_testkit::processes::{bar, full};
+use fencelock_testkit::{Etcd, MariaDb, Postgres, Redis, ZooKeeper};
 use std::time::Duration;
 
 const RUNS: usize = 5;
@@ -12,7 +12,13 @@ const RUNS: usize = 5;
 #[test]
 fn five_runs_tell_the_same_ratio() {
     let (redis, place) = (Redis::start(), Place::new());
-    for (engine, url) in [("SQLite", place.url()), ("Redis", redis.url())] {
+    let mut engines = vec![("SQLite", place.url()), ("Redis", redis.url())];
+    let others = full().then(|| (Postgres::start(), MariaDb::start(), Etcd::start(), ZooKeeper::start()));
+    if let Some((postgres, mariadb, etcd, zookeeper)) = &others {
+        engines.extend([("PostgreSQL", postgres.url()), ("MariaDB", mariadb.url())]);
+        engines.extend([("etcd", etcd.url()), ("ZooKeeper", zookeeper.url())]);
+    }
+    for (engine, url) in engines {
         let mut ratios = [Vec::new(), Vec::new()];
         for _ in 0..RUNS {
             let mut command = place.fencelock();

@@ -88,6 +88,31 @@ fn each_has_a_page_of_the_manual_with_its_options() {
     assert_eq!(finish(place.fencelock().args(["man", "--dir", "/nowhere/at/all"])).0, 74);
 }
 
+// Planted: what stands below the options is left out of the pages.
+#[test]
+fn each_page_of_the_manual_reads_as_the_help_does() {
+    let place = Place::new();
+    let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let mut examples = 0;
+    for of in ALL {
+        let (_, page, _) = finish(place.fencelock().arg("man").args(of.split_whitespace()));
+        std::fs::write(place.path("page"), page).expect("written");
+        let mut groff = Command::new("groff");
+        groff.args(["-man", "-Tutf8", "-ww", "-rHY=0", "-rLL=200n", "-P-c", "-P-b", "-P-u"]).arg(place.path("page"));
+        let (code, read, err) = finish(&mut groff);
+        assert_eq!((code, err.as_str()), (0, ""), "{of}");
+        let (read, help) = (words(&read), help(&place, of));
+        // What comes after the options: examples, and what the exit codes mean.
+        let after =
+            help.split_once("--help\n").or_else(|| help.split_once("Print help")).map_or("", |(_, after)| after);
+        for line in after.lines().map(words).filter(|line| line.len() > 20) {
+            examples += usize::from(line.starts_with("fencelock "));
+            assert!(read.contains(&line), "{of}: {line:?} is not in {read}");
+        }
+    }
+    assert!(examples >= ALL.len() - 3, "{examples} examples");
+}
+
 // Planted: completions of an older definition.
 #[test]
 fn completions_are_read_by_their_shell_and_know_every_subcommand() {

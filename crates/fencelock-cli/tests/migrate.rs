@@ -183,3 +183,76 @@ fn others_need_none() {
     }
     assert_eq!(fencelock("tikv://h", &["migrate"]).0, 78);
 }
+/// What means something to SQL, or to a terminal that reads it.
+const ODD: [&str; 8] = [
+    "o'neil \"the\" 3rd",
+    "a`; DROP TABLE other; -- ",
+    "a\"; DROP TABLE other; -- ",
+    "a//b",
+    "a\\",
+    "a\nb",
+    "räume %s $1 :x",
+    "-- /*",
+];
+/// A role is a name, whatever it is made of: by hand, and by itself. (Red: quotes of a name as they are.)
+#[test]
+fn postgres_roles_of_odd_names() {
+    let server = Postgres::start();
+    server.ask("CREATE TABLE other (n int); ALTER DEFAULT PRIVILEGES REVOKE EXECUTE ON FUNCTIONS FROM PUBLIC");
+    let may = |role: &str| {
+        let role = role.replace('\'', "''");
+        server
+            .ask(&format!("SELECT has_table_privilege(E'{}', 'fencelock_lock', 'UPDATE')", role.replace('\\', "\\\\")))
+    };
+    for role in ODD {
+        let [one, other] = ["1", "2"].map(|n| format!("{role}{n}"));
+        for role in [&one, &other] {
+            server.ask(&format!("CREATE ROLE \"{}\"", role.replace('"', "\"\"")));
+        }
+        let (code, script, err) = fencelock(&server.url(), &["migrate", &format!("--role={one}")]);
+        assert_eq!(code, 0, "{role:?}: {err}");
+        by_hand(&server, &script).unwrap_or_else(|e| panic!("{role:?}: {e}"));
+        assert_eq!((may(&one), may(&other)), ("t".to_owned(), "f".to_owned()), "{role:?}");
+        let (code, _, err) = fencelock(&server.url(), &["migrate", "--run", &format!("--role={other}")]);
+        assert_eq!(code, 0, "{role:?}: {err}");
+        assert_eq!(may(&other), "t", "{role:?}");
+    }
+    assert_eq!(server.ask("SELECT count(*) FROM other"), "0");
+    // The server would take the first 63 bytes of it, which may be somebody.
+    let somebody = "x".repeat(63);
+    server.ask(&format!("CREATE ROLE {somebody}"));
+    for long in [format!("{somebody}y"), "9".repeat(100_000)] {
+        for run in [&["migrate", "--role", &long][..], &["migrate", "--run", "--role", &long]] {
+            let (code, out, err) = fencelock(&server.url(), run);
+            assert_eq!((code, out.as_str()), (78, ""), "{err}");
+            assert!(err.contains("63 bytes") && err.len() < 1_000, "{err}");
+        }
+    }
+    assert_eq!(may(&somebody), "f");
+}
+/// As there.
+#[test]
+fn mariadb_accounts_of_odd_names() {
+    let server = MariaDb::start();
+    server.ask("CREATE TABLE other (n int)");
+    let name = |role: &str| format!("`{}`@`127.0.0.1`", role.replace('`', "``"));
+    let may = |role: &str| server.ask(&format!("SHOW GRANTS FOR {}", name(role))).contains("fencelock_lock");
+    for role in ODD {
+        let [one, other] = ["1", "2"].map(|n| format!("{role}{n}"));
+        for role in [&one, &other] {
+            server.ask(&format!("CREATE USER {}", name(role)));
+        }
+        let (code, script, err) = fencelock(&server.url(), &["migrate", &format!("--role={one}@127.0.0.1")]);
+        assert_eq!(code, 0, "{role:?}: {err}");
+        said(&given(server.client(""), "mariadb", &script)).unwrap_or_else(|e| panic!("{role:?}: {e}"));
+        assert!(may(&one) && !may(&other), "{role:?}");
+        let run = ["migrate", "--run", &format!("--role={other}@127.0.0.1")];
+        let (code, _, err) = fencelock(&server.url(), &run);
+        assert_eq!(code, 0, "{role:?}: {err}");
+        assert!(may(&other), "{role:?}");
+    }
+    assert_eq!(server.ask("SELECT count(*) FROM other"), "0");
+    let (code, out, err) = fencelock(&server.url(), &["migrate", "--run", "--role", &"9".repeat(100_000)]);
+    assert_eq!((code, out.as_str()), (78, ""), "{err}");
+    assert!(err.contains("no such account") && err.len() < 1_000, "{} bytes", err.len());
+}

@@ -80,7 +80,7 @@ mod codes {
     pub(super) const NO_RIGHT: [u16; 6] = [1044, 1142, 1143, 1227, 1370, 1449];
     /// To end the session of another account.
     pub(super) const KILL_DENIED: [u16; 1] = [1095];
-    pub(super) const NO_ACCOUNT: [u16; 2] = [1133, 1410];
+    pub(super) const NO_ACCOUNT: [u16; 3] = [1133, 1410, 1470];
     pub(super) const NO_DATABASE: [u16; 1] = [1049];
     pub(super) const MISSING: [u16; 2] = [1146, 1305];
     pub(super) const TOO_LARGE: [u16; 1] = [1153];

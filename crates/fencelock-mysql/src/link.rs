@@ -5,21 +5,19 @@
 use crate::{
     config::{Config, Strategy},
     error::Fault,
-    pool::{Lane, Pool},
+    pool::{FULL, Lane, Pool},
     tls,
     wire::{
         reply::{Reply, clock, column, reply},
         schema,
     },
 };
-use fencelock_core::{
-    BootClock, Clock, Connection, Connections, Error, HoldId, Moment, Result, ServerTime, soon, within,
-};
+use fencelock_core::{BootClock, Clock, Connection, Connections, Error, HoldId, Result, ServerTime, soon, within};
 use fencelock_database::{CONNECT_TIMEOUT, PATIENCE};
 use mysql_async::{Conn as Session, Opts, OptsBuilder, Row, prelude::Queryable};
 use std::{
     future::{Future, pending},
-    pin::Pin,
+    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering::Relaxed},
@@ -27,9 +25,8 @@ use std::{
     time::Duration,
 };
 use tokio::{
-    runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot},
-    time::timeout,
+    time::{sleep, timeout},
 };
 
 /// For so long one host is tried, where there are several.
@@ -56,117 +53,131 @@ pub(crate) type Answer = std::result::Result<Vec<Row>, mysql_async::Error>;
 /// The connections of one runtime.
 pub(crate) struct Wire {
     driver: Arc<Driver>,
-    pool: Arc<Pool<Session>>,
+    pool: Pool<Session>,
     calls: Arc<Semaphore>,
     /// Renewals do not stand in line behind calls that meet locked rows.
     renewals: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     bells: Arc<Semaphore>,
 }
+/// One of so many in its lane; whatever is made for it keeps it, too.
+type Place = Arc<OwnedSemaphorePermit>;
 impl Wire {
-    /// One that is free, or a new one, or where the server has no more one that somebody else had, and the place in the line that it has.
-    async fn session(
-        self: &Arc<Self>,
-        lane: Lane,
-        limit: Duration,
-        mut place: OwnedSemaphorePermit,
-    ) -> Result<(Session, OwnedSemaphorePermit), Fault> {
+    /// One that is free, or a new one, or where the server has no more one that somebody else had.
+    async fn session(self: &Arc<Self>, lane: Lane, limit: Duration) -> Result<(Session, Place), Fault> {
         let until = BootClock.now() + limit;
+        let line = match lane {
+            Lane::Calls => &self.calls,
+            Lane::Renewals => &self.renewals,
+            Lane::Watches => &self.watches,
+        };
+        let place = timeout(limit, line.clone().acquire_owned()).await;
+        let place = Arc::new(place.map_err(|_| Fault::Unreached)?.map_err(|_| Fault::Closed)?);
+        let mut turn = match self.pool.line(lane) {
+            Ok(session) => return Ok((session, place)),
+            Err(turn) => turn,
+        };
+        let mut why = Fault::Unreached;
         loop {
-            if let Some(session) = self.pool.take(lane) {
-                return Ok((session, place));
-            }
-            let left = BootClock.now().until(until);
-            let full = match self.pool.may_ask() {
-                Ok(()) => match self.one_more(lane, left, place).await {
-                    (Err(full), Some(back)) if full.is_full() => {
-                        place = back;
-                        full
-                    }
-                    (made, back) => return Ok((made?, back.ok_or(Fault::Unreached)?)),
-                },
-                Err(full) => full,
+            let asked = match self.pool.may_ask(lane) {
+                Ok(()) => Some(self.one_more(lane, place.clone())),
+                Err(full) if lane == Lane::Watches => return Err(full),
+                Err(full) => {
+                    why = full;
+                    None
+                }
             };
-            let left = BootClock.now().until(until);
-            if lane == Lane::Watches || left.is_zero() {
-                return Err(full);
-            }
-            if let Some(session) = self.pool.turn(lane, left).await {
-                return Ok((session, place));
+            let failed = async {
+                if let Some(asked) = asked
+                    && let Ok(fault) = asked.await
+                {
+                    return Some(fault);
+                }
+                // It is somebody else's, or none was asked for.
+                sleep(FULL).await;
+                None
+            };
+            let failed = tokio::select! {
+                biased;
+                session = &mut turn.told => return session.map(|session| (session, place)).map_err(|_| Fault::Unreached),
+                failed = failed => failed,
+                () = sleep(BootClock.now().until(until)) => return Err(why),
+            };
+            match failed {
+                Some(full) if full.is_full() && lane != Lane::Watches => why = full,
+                Some(fault) => return Err(fault),
+                None => {}
             }
         }
     }
-    /// *Invariant:* one that comes about too late is there for whoever asks next, so where the server is slow nobody tries again and again in
-    /// vain; until then it keeps its place.
-    async fn one_more(
-        self: &Arc<Self>,
-        lane: Lane,
-        limit: Duration,
-        place: OwnedSemaphorePermit,
-    ) -> (Result<Session, Fault>, Option<OwnedSemaphorePermit>) {
-        let (wire, (told, made)) = (self.clone(), oneshot::channel());
+    /// It goes to whoever is the next, and why there is none to whoever asked. *Invariant:* one that comes about too late is there for whoever asks
+    /// next, so where the server is slow nobody tries again and again in vain; until then it keeps its place.
+    fn one_more(self: &Arc<Self>, lane: Lane, place: Place) -> oneshot::Receiver<Fault> {
+        let (wire, (tell, failed)) = (self.clone(), oneshot::channel());
         tokio::spawn(async move {
-            let made = wire.connect().await;
-            if let Err((Ok(session), _)) = told.send((made, place)) {
-                wire.pool.put(lane, session);
+            match wire.connect().await {
+                Ok(session) => wire.pool.put(lane, session),
+                Err(fault) => drop(tell.send(fault)),
             }
+            drop(place);
         });
-        match timeout(limit, made).await {
-            Ok(Ok((made, place))) => (made, Some(place)),
-            _ => (Err(Fault::Unreached), None),
-        }
+        failed
     }
     async fn connect(&self) -> Result<Session, Fault> {
         let made = timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached));
-        self.pool.asked(&made);
+        self.pool.asked(made.as_ref().err());
         made
     }
-    /// What is asked is answered, or the connection is gone. After what nobody knows the end of its session goes alone.
-    fn ends(&self, lane: Lane, session: Session, answer: Answer) -> Result<Vec<Row>, Fault> {
+    /// One question and its answer, whoever waits for it, and is polled or not. *Invariant (SAFETY E5):* what has begun goes on to its end without
+    /// them, and its connection is somebody else's then. A renewal does so in the other line if there is room: the next one does not stand behind
+    /// it.
+    async fn exchange(self: Arc<Self>, lane: Lane, limit: Duration, call: String, mut tell: oneshot::Sender<Reported>) {
+        let began = BootClock.now();
+        let got = tokio::select! {
+            biased;
+            // Nothing was sent.
+            () = tell.closed() => return,
+            got = self.session(lane, limit) => got,
+        };
+        let (mut session, mut place) = match got {
+            Ok(got) => got,
+            Err(fault) => return drop(tell.send(Err(fault))),
+        };
+        let since = BootClock.now();
+        let left = limit.saturating_sub(began.until(since)).max(Duration::from_millis(10));
+        let answer = {
+            let mut asked = pin!(ask(&mut session, call));
+            let answer = tokio::select! {
+                biased;
+                answer = within(left, &mut asked) => answer,
+                () = tell.closed() => None,
+            };
+            match answer {
+                Some(answer) => Some((answer, Some(tell))),
+                None => {
+                    let _ = tell.send(Err(Fault::Unanswered));
+                    if lane == Lane::Renewals {
+                        self.pool.doubt(since);
+                        place = self.calls.clone().try_acquire_owned().map_or(place, Arc::new);
+                    }
+                    let left = PATIENCE.saturating_sub(since.until(BootClock.now()));
+                    within(left, asked).await.map(|answer| (answer, None))
+                }
+            }
+        };
+        let Some((answer, tell)) = answer else { return self.pool.broke() };
+        // What is asked is answered, or the connection is gone. After what nobody knows the end of its session goes alone.
         let answer = answer.map_err(Fault::of);
         match &answer {
             Err(fault) if fault.ends_connection() => self.pool.broke(),
             Err(fault) if !fault.leaves_nothing() => {}
             _ => self.pool.put(lane, session),
         }
-        answer
+        drop(place);
+        drop(tell.map(|tell| tell.send(answer)));
     }
 }
-/// Gives its session back.
-type Asked = Pin<Box<dyn Future<Output = (Session, Answer)> + Send>>;
-/// A question on its way.
-struct Exchange {
-    wire: Arc<Wire>,
-    lane: Lane,
-    asked: Option<Asked>,
-    permit: Option<OwnedSemaphorePermit>,
-    since: Moment,
-}
-impl Drop for Exchange {
-    /// Nobody waits for it any more: it goes on without them. A renewal does so in the other line if there is room: the next one does not
-    /// stand behind it.
-    fn drop(&mut self) {
-        let (Some(asked), mut permit, wire, lane, since) =
-            (self.asked.take(), self.permit.take(), self.wire.clone(), self.lane, self.since)
-        else {
-            return;
-        };
-        if lane == Lane::Renewals {
-            wire.pool.doubt(since);
-            permit = wire.calls.clone().try_acquire_owned().ok().or(permit);
-        }
-        if let Ok(here) = Handle::try_current() {
-            here.spawn(async move {
-                let left = PATIENCE.saturating_sub(since.until(BootClock.now()));
-                match within(left, asked).await {
-                    Some((session, answer)) => drop(wire.ends(lane, session, answer)),
-                    None => wire.pool.broke(),
-                }
-                drop(permit);
-            });
-        }
-    }
-}
+type Reported = Result<Vec<Row>, Fault>;
 /// Makes connections.
 struct Driver {
     hosts: Vec<Opts>,
@@ -196,8 +207,9 @@ impl Driver {
                     self.good.store(at, Relaxed);
                     return Ok(session);
                 }
-                // That there is one, and why it cannot be used, says more than that there is none.
-                Err(fault) if matches!(why, Fault::Unreached) || !matches!(fault, Fault::Connect(_)) => why = fault,
+                // That there is one, and why it cannot be used, says more than that there is none; one that is full has some of ours.
+                Err(fault) if matches!(why, Fault::Unreached) || fault.is_full() => why = fault,
+                Err(fault) if !why.is_full() && !matches!(fault, Fault::Connect(_)) => why = fault,
                 Err(_) => {}
             }
         }
@@ -324,27 +336,9 @@ impl Link {
 
     /// One packet, and what it answers, all of its results in one.
     pub(crate) async fn rows(&self, conn: &Conn, lane: Lane, limit: Duration, call: &str) -> Result<Vec<Row>, Fault> {
-        let began = BootClock.now();
-        let line = match lane {
-            Lane::Calls => conn.calls.clone(),
-            Lane::Renewals => conn.renewals.clone(),
-            Lane::Watches => conn.watches.clone(),
-        };
-        let permit = timeout(limit, line.acquire_owned()).await;
-        let permit = permit.map_err(|_| Fault::Unreached)?.map_err(|_| Fault::Closed)?;
-        let left = || limit.saturating_sub(began.until(BootClock.now())).max(Duration::from_millis(10));
-        let (mut session, permit) = conn.session(lane, left(), permit).await?;
-        let call = call.to_owned();
-        let asked = Box::pin(async move {
-            let answer = ask(&mut session, call).await;
-            (session, answer)
-        });
-        let wire: Arc<Wire> = Arc::clone(conn);
-        let mut exchange = Exchange { wire, lane, asked: Some(asked), permit: Some(permit), since: BootClock.now() };
-        let Some(asked) = exchange.asked.as_mut() else { return Err(Fault::Closed) };
-        let Some((session, answer)) = within(left(), asked).await else { return Err(Fault::Unanswered) };
-        exchange.asked = None;
-        let answer = conn.ends(lane, session, answer);
+        let (tell, told) = oneshot::channel();
+        tokio::spawn(Arc::clone(conn).exchange(lane, limit, call.to_owned(), tell));
+        let answer = told.await.unwrap_or(Err(Fault::Unanswered));
         if answer.as_ref().is_err_and(Fault::ends_connection) {
             self.give_up(conn);
         }
@@ -370,7 +364,7 @@ impl Link {
         let Ok(place) = conn.bells.clone().try_acquire_owned() else { return Ok(None) };
         let session = match conn.pool.take(Lane::Watches) {
             Some(session) => session,
-            None if conn.pool.may_ask().is_err() => return Ok(None),
+            None if conn.pool.may_ask(Lane::Watches).is_err() => return Ok(None),
             None => conn.connect().await?,
         };
         Ok(Some(Bell { session: Some(session), wire: Arc::clone(&conn), _place: place }))

@@ -1,127 +1,135 @@
-//! Connections that nobody uses, and those who wait for one where the server has no more.
+//! Connections that nobody uses, and those who wait for one.
 use crate::error::Fault;
 use fencelock_core::{BootClock, Clock, Moment};
 use std::{
     collections::VecDeque,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    mem::take,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-use tokio::{sync::oneshot, time::timeout};
+use tokio::sync::oneshot;
 
-/// A connection that was not needed for so long goes, but for the last one.
+/// A connection that was not needed for so long goes, when one is asked for.
 const IDLE: Duration = Duration::from_secs(30);
-/// So long after a server had no more it is asked for one more.
-const FULL: Duration = Duration::from_secs(1);
+/// So long after a server had no more it is asked for one more, by one of those who wait.
+pub(crate) const FULL: Duration = Duration::from_secs(1);
+/// What it said longer ago is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(10);
 
 /// Which calls stand in line together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lane {
-    Calls,
     Renewals,
+    Calls,
     Watches,
 }
 
-/// *Invariant (SAFETY E8):* whoever watches has a connection that was made for that, so that those of the calls are not fewer because somebody
-/// waits; and where a server is full one that comes back goes to renewals first, then to whoever has waited the longest. So no renewal waits
-/// for longer than one call takes.
+/// *Invariant (SAFETY E8):* whoever watches, and keeps a connection for long, has none of those that calls have made. One that is made or comes
+/// back goes to renewals first, then to calls, each in the order in which they came: where a server is full, and there is one, a renewal waits
+/// for no more than what is under way, and those who came before it.
 #[derive(Debug)]
-pub(crate) struct Pool<S> {
-    state: Mutex<State<S>>,
-    /// One of them broke, or gave no answer: the others lead to the same place.
-    broken: AtomicBool,
-}
+pub(crate) struct Pool<S>(Mutex<State<S>>);
 #[derive(Debug)]
 struct State<S> {
     idle: Vec<(S, Moment)>,
     /// Of those that watched.
     watched: Vec<(S, Moment)>,
-    /// Nothing is idle while somebody waits.
-    waiting: VecDeque<(Lane, oneshot::Sender<S>)>,
+    /// In the order of lanes.
+    waiting: [VecDeque<oneshot::Sender<S>>; 3],
     /// A renewal that was sent then was not answered in time.
     doubted: Moment,
     /// The server had as many as it takes when it was asked for one more for the last time: what it said, and when.
     full: Option<(Fault, Moment)>,
+    /// One of them broke, or gave no answer: the others lead to the same place.
+    is_broken: bool,
 }
 impl<S> Pool<S> {
     /// With its first one.
-    pub(crate) fn new(first: S) -> Arc<Self> {
-        let state = State {
+    pub(crate) fn new(first: S) -> Self {
+        Self(Mutex::new(State {
             idle: vec![(first, BootClock.now())],
             watched: Vec::new(),
-            waiting: VecDeque::new(),
+            waiting: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
             doubted: Moment::ZERO,
             full: None,
-        };
-        Arc::new(Self { state: Mutex::new(state), broken: AtomicBool::new(false) })
+            is_broken: false,
+        }))
     }
     fn state(&self) -> MutexGuard<'_, State<S>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Relaxed)
+        self.state().is_broken
     }
+    /// Whoever waits is told so at once.
     pub(crate) fn broke(&self) {
-        self.broken.store(true, Relaxed);
+        let mut state = self.state();
+        state.is_broken = true;
+        let gone = (take(&mut state.idle), take(&mut state.watched), take(&mut state.waiting));
+        drop(state);
+        drop(gone);
     }
     /// One that is idle.
     pub(crate) fn take(&self, lane: Lane) -> Option<S> {
         self.state().take(lane)
     }
+    /// One that is idle, or a place in the line.
+    pub(crate) fn line(&self, lane: Lane) -> Result<S, Turn<'_, S>> {
+        let mut state = self.state();
+        // Where the server gives no other one that is doubted is better than none.
+        let doubts = if state.full.is_some() && lane == Lane::Renewals { Lane::Calls } else { lane };
+        if let Some(session) = state.take(doubts) {
+            return Ok(session);
+        }
+        let (tell, told) = oneshot::channel();
+        if !state.is_broken {
+            let line = &mut state.waiting[lane as usize];
+            line.retain(|other| !other.is_closed());
+            line.push_back(tell);
+        }
+        Err(Turn { pool: self, told })
+    }
     /// A renewal that was sent then was not answered in time: they may all be as silent as its connection.
     pub(crate) fn doubt(&self, since: Moment) {
-        self.state().doubted = since;
-    }
-    pub(crate) fn put(&self, lane: Lane, mut session: S) {
-        if self.is_broken() {
-            return;
-        }
         let mut state = self.state();
-        while let Some((_, next)) = state.waiting.pop_front() {
+        state.doubted = state.doubted.max(since);
+    }
+    /// One that was used in this lane, or made for it.
+    pub(crate) fn put(&self, lane: Lane, mut session: S) {
+        let mut state = self.state();
+        let lanes = if lane == Lane::Watches { 3 } else { 2 };
+        while let Some(next) = state.waiting[..lanes].iter_mut().find_map(VecDeque::pop_front) {
             match next.send(session) {
                 Ok(()) => return,
                 Err(back) => session = back,
             }
         }
+        if state.is_broken {
+            drop(state);
+            return drop(session);
+        }
         let pool = if lane == Lane::Watches { &mut state.watched } else { &mut state.idle };
         pool.push((session, BootClock.now()));
     }
-    /// One that comes back, if it does so within that time.
-    pub(crate) async fn turn(&self, lane: Lane, limit: Duration) -> Option<S> {
-        let mut turn = {
-            let mut state = self.state();
-            if let Some(session) = state.take(lane) {
-                return Some(session);
-            }
-            let (tell, told) = oneshot::channel();
-            let front = |(other, _): &(Lane, _)| *other == Lane::Renewals;
-            let at = if lane == Lane::Renewals { state.waiting.partition_point(front) } else { state.waiting.len() };
-            state.waiting.insert(at, (lane, tell));
-            Turn { pool: self, told }
-        };
-        timeout(limit.min(FULL), &mut turn.told).await.ok()?.ok()
-    }
     /// Whether the server is asked for one more now, by whoever asks this; otherwise, what it said the last time.
-    pub(crate) fn may_ask(&self) -> Result<(), Fault> {
-        match &mut self.state().full {
-            Some((said, when)) if when.until(BootClock.now()) < FULL => Err(said.clone()),
-            Some((_, when)) => {
-                *when = BootClock.now();
-                Ok(())
+    pub(crate) fn may_ask(&self, lane: Lane) -> Result<(), Fault> {
+        let (mut state, now) = (self.state(), BootClock.now());
+        let somebody_waits = state.waiting[..2].iter().flatten().any(|other| !other.is_closed());
+        match &mut state.full {
+            Some((_, when)) if when.until(now) > FORGOTTEN => state.full = None,
+            Some((said, when)) if when.until(now) < FULL || lane == Lane::Watches && somebody_waits => {
+                return Err(said.clone());
             }
-            None => Ok(()),
+            Some((_, when)) => *when = now,
+            None => {}
         }
+        Ok(())
     }
     /// What came of it.
-    pub(crate) fn asked(&self, made: &Result<S, Fault>) {
-        match made {
-            Ok(_) => self.state().full = None,
-            Err(fault) if fault.is_full() => self.state().full = Some((fault.clone(), BootClock.now())),
-            Err(_) => {}
-        }
+    pub(crate) fn asked(&self, fault: Option<&Fault>) {
+        self.state().full = fault.filter(|fault| fault.is_full()).map(|full| (full.clone(), BootClock.now()));
     }
+    /// A moment ago it was.
     pub(crate) fn is_full(&self) -> bool {
         self.state().full.as_ref().is_some_and(|(_, when)| when.until(BootClock.now()) < FULL)
     }
@@ -142,10 +150,12 @@ impl<S> State<S> {
         session.map(|(session, _)| session)
     }
 }
-/// A place in that line. *Invariant:* whoever leaves it when it was served already gives back what came: a server that is full makes no other.
-struct Turn<'a, S> {
+/// A place in that line: `told` is an error where the pool broke. *Invariant:* whoever leaves it when it was served already gives back what came:
+/// a server that is full makes no other.
+#[derive(Debug)]
+pub(crate) struct Turn<'a, S> {
     pool: &'a Pool<S>,
-    told: oneshot::Receiver<S>,
+    pub(crate) told: oneshot::Receiver<S>,
 }
 impl<S> Drop for Turn<'_, S> {
     fn drop(&mut self) {
@@ -158,46 +168,90 @@ impl<S> Drop for Turn<'_, S> {
 
 #[cfg(test)]
 mod tests {
-    //! Planted to see them go red: a watch takes what is idle; a renewal stands behind the calls; whoever leaves the line closes what came.
+    //! Planted to see them go red: a watch takes what is idle; a renewal stands behind the calls; whoever leaves the line closes what came; those
+    //! in line are not told that the pool broke; a watch asks for one more while others wait.
+    #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
     use super::*;
-    use std::{
-        future::Future,
-        pin::pin,
-        task::{Context, Poll, Waker},
-    };
+    use mysql_async::{Error, ServerError};
+    use std::sync::Arc;
+    use tokio::sync::oneshot::error::TryRecvError::{Closed, Empty};
 
-    fn poll<F: Future>(it: std::pin::Pin<&mut F>) -> Poll<F::Output> {
-        it.poll(&mut Context::from_waker(Waker::noop()))
+    fn full() -> Fault {
+        let (code, state) = (1040, "08004".to_owned());
+        Fault::Connect(Arc::new(Error::Server(ServerError { code, message: "Too many connections".to_owned(), state })))
     }
-
-    #[tokio::test]
-    async fn renewals_first_then_whoever_came_first_and_nothing_is_lost() {
+    fn waits(pool: &Pool<char>, lane: Lane) -> Turn<'_, char> {
+        pool.line(lane).unwrap_err()
+    }
+    #[test]
+    fn renewals_first_then_whoever_came_first_and_nothing_is_lost() {
         let pool = Pool::new('a');
         assert_eq!(pool.take(Lane::Watches), None);
-        assert_eq!(pool.take(Lane::Calls), Some('a'));
-        let limit = Duration::from_secs(60);
-        let (mut first, mut second) = (pin!(pool.turn(Lane::Calls, limit)), pin!(pool.turn(Lane::Calls, limit)));
-        assert!(poll(first.as_mut()).is_pending() && poll(second.as_mut()).is_pending());
+        assert_eq!(pool.line(Lane::Calls).unwrap(), 'a');
+        let [mut watch, mut first, mut second] =
+            [Lane::Watches, Lane::Calls, Lane::Calls].map(|lane| waits(&pool, lane));
         {
-            let mut renewal = pin!(pool.turn(Lane::Renewals, limit));
-            assert!(poll(renewal.as_mut()).is_pending());
+            let _renewal = waits(&pool, Lane::Renewals);
             pool.put(Lane::Watches, 'a');
             // It was given one, and goes without it.
-            assert!(poll(first.as_mut()).is_pending());
+            assert_eq!(first.told.try_recv(), Err(Empty));
         }
-        assert_eq!(poll(first.as_mut()), Poll::Ready(Some('a')));
-        pool.put(Lane::Calls, 'a');
-        assert_eq!(poll(second.as_mut()), Poll::Ready(Some('a')));
+        assert_eq!(first.told.try_recv(), Ok('a'));
         pool.put(Lane::Watches, 'a');
-        assert_eq!(pool.take(Lane::Watches), Some('a'));
-        pool.put(Lane::Watches, 'a');
-        assert_eq!(pool.take(Lane::Calls), Some('a'));
-        // Nothing comes.
-        assert_eq!(pool.turn(Lane::Calls, Duration::from_millis(1)).await, None);
+        assert_eq!(second.told.try_recv(), Ok('a'));
         pool.put(Lane::Calls, 'a');
-        assert_eq!(pool.take(Lane::Renewals), Some('a'));
+        assert_eq!(watch.told.try_recv(), Err(Empty));
+        pool.put(Lane::Watches, 'b');
+        assert_eq!(watch.told.try_recv(), Ok('b'));
+        pool.put(Lane::Watches, 'b');
+        assert_eq!((pool.take(Lane::Calls), pool.take(Lane::Calls)), (Some('a'), Some('b')));
+    }
+    #[test]
+    fn a_server_that_is_full_is_asked_now_and_then() {
+        let pool = Pool::new('a');
+        assert!(pool.may_ask(Lane::Watches).is_ok() && pool.may_ask(Lane::Calls).is_ok() && !pool.is_full());
+        pool.asked(Some(&full()));
+        assert!(pool.is_full() && pool.may_ask(Lane::Calls).unwrap_err().is_full());
+        let ago = |since: Duration| pool.state().full = Some((full(), BootClock.now() - since));
+        ago(2 * FULL);
+        let call = waits_when_empty(&pool);
+        assert!(pool.may_ask(Lane::Watches).is_err(), "a watch, while a call waits");
+        assert!(pool.may_ask(Lane::Calls).is_ok(), "one of them");
+        assert!(pool.may_ask(Lane::Calls).is_err(), "and no other");
+        drop(call);
+        ago(2 * FULL);
+        assert!(pool.may_ask(Lane::Watches).is_ok());
+        ago(2 * FORGOTTEN);
+        assert!(pool.may_ask(Lane::Calls).is_ok() && pool.may_ask(Lane::Calls).is_ok());
+        // It said something else meanwhile.
+        pool.asked(Some(&full()));
+        pool.asked(Some(&Fault::Unreached));
+        assert!(pool.may_ask(Lane::Calls).is_ok() && !pool.is_full());
+    }
+    fn waits_when_empty(pool: &Pool<char>) -> Turn<'_, char> {
+        pool.take(Lane::Calls);
+        waits(pool, Lane::Calls)
+    }
+    #[test]
+    fn a_renewal_minds_a_doubt_where_there_may_be_others() {
+        let pool = Pool::new('a');
+        pool.doubt(BootClock.now() + Duration::from_secs(1));
+        pool.doubt(Moment::ZERO);
+        drop(waits(&pool, Lane::Renewals));
+        pool.asked(Some(&full()));
+        assert_eq!(pool.line(Lane::Renewals).unwrap(), 'a');
+    }
+    #[test]
+    fn a_pool_that_broke_says_so() {
+        let pool = Pool::new('a');
+        let mut call = waits_when_empty(&pool);
+        pool.put(Lane::Watches, 'a');
+        assert_eq!(call.told.try_recv(), Ok('a'));
+        let mut call = waits(&pool, Lane::Calls);
         pool.broke();
+        assert_eq!(call.told.try_recv(), Err(Closed));
         pool.put(Lane::Calls, 'a');
         assert_eq!(pool.take(Lane::Calls), None);
+        assert_eq!(waits(&pool, Lane::Calls).told.try_recv(), Err(Closed));
     }
 }

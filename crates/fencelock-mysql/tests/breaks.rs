@@ -28,6 +28,15 @@ const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS 
 const SESSIONS: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
                         + (SELECT COUNT(*) FROM fencelock_bearer)";
 const FEW_CONNECTIONS: &[&str] = &["--max-connections=12"];
+const IMPATIENT: &[&str] = &[
+    "--max-statement-time=1",
+    "--wait-timeout=2",
+    "--interactive-timeout=2",
+    "--idle-transaction-timeout=1",
+    "--lock-wait-timeout=1",
+];
+const SESSION: &str = "?strategy=session";
+const WAYS: [&str; 3] = ["", "?doorbell=on", SESSION];
 
 fn held(server: &Server) -> String {
     let all = "SELECT COALESCE(GROUP_CONCAT(CONCAT('(IS_USED_LOCK(X''', HEX(named), ''') IS NOT NULL)') SEPARATOR ' + '), '0') \
@@ -55,10 +64,12 @@ const DOORBELLS: &str = "?doorbell=on";
 /// The same by doorbells.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doorbells_over_a_server_that_is_restarted() {
-    stories::restarted("MariaDB, doorbells", DOORBELLS, LEASES).await;
+    let server = durable();
+    stories::server_restarted("MariaDB, doorbells", &server, &(server.url() + DOORBELLS), LEASES).await;
 }
 /// (Red: a look that breaks off ends the wait.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn doorbells_that_are_killed_at_any_step() {
-    stories::killed_at_any_step("MariaDB, doorbells", DOORBELLS, CLAIMS, LEASES).await;
+    let server = Server::start();
+    stories::killed_at_any_step("MariaDB, doorbells", &server, &(server.url() + DOORBELLS), CLAIMS, LEASES).await;
 }

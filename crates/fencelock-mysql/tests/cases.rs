@@ -35,6 +35,16 @@ fn dead(server: &Server) {
     }
     server.ask("UPDATE fencelock_holder SET ends = ends - 120000000 WHERE name = 'dead reader'");
 }
+/// Whatever is written to the table is refused.
+fn refuse(server: &Server, table: &str) {
+    for event in ["INSERT", "UPDATE", "DELETE"] {
+        let says = "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'out of ink'";
+        server.ask(&format!("CREATE TRIGGER refuse_{event} BEFORE {event} ON {table} FOR EACH ROW {says}"));
+    }
+}
+fn refuse_no_more(server: &Server, _table: &str) {
+    server.ask("DROP TRIGGER refuse_INSERT; DROP TRIGGER refuse_UPDATE; DROP TRIGGER refuse_DELETE");
+}
 fn clean(server: &Server) {
     server.ask("DO SLEEP(0.01); CALL fencelock_clean(1000)");
 }

@@ -8,7 +8,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
-use fencelock_core::Claim;
+use fencelock_core::{Claim, LossReason};
 use fencelock_database::letter;
 use fencelock_testkit::{
     MariaDb as Server,
@@ -53,12 +53,19 @@ const SESSION_COMMANDS: &[Sent] = &[
     (Releases, "fencelock_let_go("),
 ];
 const SESSION_CLAIMS: usize = 1;
+/// How long a session has been silent is counted by a clock that nobody sets.
+const SESSIONS_END_EARLY: bool = false;
 const FORGET: &str = "DELETE FROM fencelock_client";
 
 /// Where each who waits has a doorbell.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_is_stopped_beside_its_doorbell() {
     stories::stopped_inside("MariaDB, doorbells", "?doorbell=on", &CLAIMS, COMMANDS, 250 * MS).await;
+}
+/// The same with one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_beside_doorbells() {
+    stories::clock_that_is_set("?doorbell=on").await;
 }
 
 /// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.

@@ -269,6 +269,11 @@ async fn a_server_that_is_full() {
         tokio::spawn(async move { lock.await.unwrap().release().await.unwrap() })
     };
     let waits = (0..4).map(wait).collect::<Vec<_>>();
+    // Whoever asks, and then looks at something else, keeps nobody waiting (SAFETY E5).
+    let mut idle: Vec<_> = (0..32).map(|n| Box::pin(a.mutex(format!("idle{n}")).lock())).collect();
+    for one in &mut idle {
+        assert!(std::future::poll_fn(|cx| std::task::Poll::Ready(one.as_mut().poll(cx))).await.is_pending());
+    }
     let tasks = (0..32).map(|task| {
         let lock = a.mutex(format!("y{task}"));
         tokio::spawn(async move {
@@ -283,6 +288,9 @@ async fn a_server_that_is_full() {
     let until = held.valid_until() + SEC;
     eventually("it was renewed", || std::future::ready(held.valid_until() > until || !held.is_valid())).await;
     held.release().await.unwrap();
+    for one in idle {
+        within("whoever looks again has it", one).await.unwrap().release().await.unwrap();
+    }
     for wait in waits {
         within("its turn", wait).await.unwrap();
     }

@@ -25,6 +25,8 @@ fn check(role: Option<&str>) -> Result<()> {
     let what = match role {
         Some("") => "the role has no name",
         Some("public") => "the role public is everybody",
+        // The server would take the first ones, which may be somebody else.
+        Some(role) if role.len() > 63 => "the role's name has more than 63 bytes",
         _ => return Ok(()),
     };
     Err(Error::new(ErrorKind::InvalidConfig, "migrate", what).hint("name the role that the program connects as"))

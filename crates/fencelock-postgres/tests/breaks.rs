@@ -10,7 +10,7 @@ use fencelock_conformance::within;
 use fencelock_core::{Claim, Client, ErrorKind, LossReason, Version};
 use fencelock_postgres::{Config, PostgresEngine as Engine};
 use fencelock_testkit::{
-    Postgres as Server,
+    PgBouncer, Postgres as Server,
     processes::{bar, percentile, tenth},
 };
 use std::{
@@ -27,6 +27,14 @@ const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS 
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
 const SESSIONS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
 const FEW_CONNECTIONS: &[&str] = &["max_connections=12"];
+const IMPATIENT: &[&str] = &[
+    "statement_timeout=1s",
+    "idle_session_timeout=2s",
+    "idle_in_transaction_session_timeout=1s",
+    "lock_timeout=100ms",
+];
+const SESSION: &str = "?strategy=session";
+const WAYS: [&str; 3] = ["", "?listen=off", SESSION];
 
 fn held(_: &Server) -> String {
     SESSIONS.to_owned()
@@ -39,4 +47,33 @@ fn durable() -> Server {
 fn kills(_: &Server) -> &'static str {
     "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity \
      WHERE application_name = 'fencelock' ORDER BY random() LIMIT 1) AS one"
+}
+
+const POOLED: &str = "PostgreSQL, pgbouncer";
+
+/// Behind a pooler of transactions. (Red: what a pooler tells of its server's end is final.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_behind_a_pooler_is_restarted() {
+    let server = durable();
+    let pooler = PgBouncer::start(&server, "transaction");
+    stories::server_restarted(POOLED, &server, &server.url_through(&pooler), LEASES).await;
+}
+/// (Red: a connection that broke and is kept.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_is_restarted() {
+    let server = Server::start();
+    let pooler = PgBouncer::start(&server, "transaction");
+    let again = || {
+        pooler.kill();
+        pooler.restart();
+    };
+    let what = format!("{POOLED} itself");
+    stories::restarted(&what, &server, &server.url_through(&pooler), again, LEASES).await;
+}
+/// What the pooler has at the server. (Red: what a pooler tells of its server's end is final.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_behind_a_pooler_that_are_killed_at_any_step() {
+    let server = Server::start();
+    let pooler = PgBouncer::start(&server, "transaction");
+    stories::killed_at_any_step(POOLED, &server, &server.url_through(&pooler), CLAIMS, LEASES).await;
 }

@@ -40,6 +40,17 @@ fn dead(server: &Postgres) {
     }
     server.ask("UPDATE fencelock_holder SET until = until - interval '2 minutes' WHERE name = 'dead reader'");
 }
+/// Whatever is written to the table is refused.
+fn refuse(server: &Server, table: &str) {
+    server.ask(
+        "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'out of ink'; END $$",
+    );
+    let trigger = "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON";
+    server.ask(&format!("{trigger} {table} FOR EACH ROW EXECUTE FUNCTION refuse()"));
+}
+fn refuse_no_more(server: &Server, table: &str) {
+    server.ask(&format!("DROP TRIGGER refuse ON {table}"));
+}
 fn clean(server: &Postgres) {
     server.ask("SELECT pg_sleep(0.01), fencelock_clean(1000)");
 }
@@ -216,54 +227,6 @@ async fn no_conflict_is_told_or_logged() {
         tokio::time::timeout(120 * SEC, one).await.unwrap().unwrap();
     }
     assert!(errors(&server).is_empty(), "{:?}", errors(&server));
-}
-/// Tokens are at the end of what a bigint holds: the next one is refused, in words, and nobody holds it. (Red: a token that begins anew.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_last_token() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    server.ask(&format!("INSERT INTO fencelock_lock (space, name, fence) VALUES ('', 'x', {})", i64::MAX - 1));
-    let last = a.mutex("x").lock().await.unwrap();
-    assert_eq!(last.token().get(), i64::MAX);
-    last.release().await.unwrap();
-    let error = a.mutex("x").try_lock().await.unwrap_err();
-    assert!(!error.is_temporary() && error.to_string().contains("bigint out of range"), "{error}");
-    assert!(!a.inspect("x").await.unwrap().is_held());
-}
-/// The server refuses what it is asked, at each table: that is said as it says it, and nothing is held afterwards. (Red: a refusal told as
-/// busy.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn refusals_are_told() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    server.ask(
-        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'out of ink'; END $$",
-    );
-    let held = a.mutex("held").ttl(60 * SEC).lock().await.unwrap();
-    let waits = tokio::spawn(a.mutex("held").ttl(60 * SEC).lock());
-    queued(&a, "held", 1).await;
-    let given = a.mutex("given").ttl(60 * SEC).lock().await.unwrap();
-    for table in ["lock", "holder", "waiter"] {
-        let trigger = "CREATE TRIGGER refuse BEFORE INSERT OR UPDATE OR DELETE ON";
-        server.ask(&format!("{trigger} fencelock_{table} FOR EACH ROW EXECUTE FUNCTION refuse()"));
-        let error = match table {
-            "lock" => a.mutex("x").lock().await.unwrap_err(),
-            "holder" => a.rw_lock("r").read().await.unwrap_err(),
-            _ => a.mutex("held").ttl(59 * SEC).lock().await.unwrap_err(),
-        };
-        assert!(error.to_string().contains("out of ink") && !error.is_temporary(), "{error}");
-        assert!(error.to_string().starts_with("lock:"), "{error}");
-        server.ask(&format!("DROP TRIGGER refuse ON fencelock_{table}"));
-    }
-    server.ask("CREATE TRIGGER refuse BEFORE UPDATE ON fencelock_lock FOR EACH ROW EXECUTE FUNCTION refuse()");
-    let error = given.release().await.unwrap_err();
-    assert!(error.to_string().contains("out of ink") && error.to_string().starts_with("release:"), "{error}");
-    server.ask("DROP TRIGGER refuse ON fencelock_lock");
-    for (name, claim, _) in CLAIMS {
-        soon(Any::lock(&a, &format!("after {name}"), claim, SEC)).await.unwrap().release().await.unwrap();
-    }
-    held.release().await.unwrap();
-    soon(waits).await.unwrap().unwrap().release().await.unwrap();
 }
 /// Nobody listens: whoever waits looks, and is in soon. (Red: a look once in a minute.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
-use fencelock_core::Claim;
+use fencelock_core::{Claim, LossReason};
 use fencelock_database::letter;
 use fencelock_testkit::{
     Postgres as Server,
@@ -53,6 +53,8 @@ const SESSION_COMMANDS: &[Sent] = &[
     (Releases, "fencelock_let_go("),
 ];
 const SESSION_CLAIMS: usize = 3;
+/// `idle_session_timeout` is compared with the time of day.
+const SESSIONS_END_EARLY: bool = true;
 const FORGET: &str = "DELETE FROM fencelock_client";
 
 /// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.

@@ -52,12 +52,12 @@ async fn one_statement_each_of_a_session() {
     one_statement_each("PostgreSQL, sessions", "?strategy=session", &CLAIMS[..3], ["bear", "let_go"]).await;
 }
 /// A try that fails writes nothing, and neither does a look of somebody who waits. (Red: the row locked before it was looked at.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_try_writes_nothing() {
+async fn failed_tries_write_nothing(what: &str, query: &str, claims: &[(&str, Claim, Claim)]) {
     // Nothing else writes: no clean-up, no statistics.
     let server = Postgres::with(&["autovacuum=off"]);
-    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    for (name, claim, other) in CLAIMS {
+    let url = server.url() + query;
+    let (a, b) = (client(&url).await, client(&url).await);
+    for &(name, claim, other) in claims {
         let held = Any::lock(&a, name, claim, 600 * SEC).await.unwrap();
         assert!(Any::is_busy(&b, name, other).await);
         server.ask("CHECKPOINT");
@@ -71,10 +71,18 @@ async fn a_failed_try_writes_nothing() {
             written(&server) == before
         })
         .await;
-        let what = format!("PostgreSQL: a try beside {claim:?} that fails: bytes of the log, numbers of transactions");
+        let what = format!("{what}: a try beside {claim:?} that fails: bytes of the log, numbers of transactions");
         bar(&what, format!("0, 0 ({tries} tries)"), "0, 0", true);
         held.release().await.unwrap();
     }
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_writes_nothing() {
+    failed_tries_write_nothing("PostgreSQL", "", &CLAIMS).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_of_a_session_writes_nothing() {
+    failed_tries_write_nothing("PostgreSQL, sessions", "?strategy=session", &CLAIMS[..3]).await;
 }
 /// A renewal touches no index, and stays within its page. (Red: an index on the end.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::Client;
 use fencelock_testkit::{
     Postgres as Server,
-    processes::{bar, percentile},
+    processes::{bar, percentile, tenth},
 };
 use std::{
     sync::{

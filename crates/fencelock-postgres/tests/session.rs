@@ -113,8 +113,11 @@ async fn where_sessions_are_not_ours() {
     let client = client_with(Config::from_url(&through).unwrap()).await;
     client.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
     let standby = server.standby();
-    let error = open(standby.url()).await.unwrap_err();
-    assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("standby"), "{error}");
+    // Nor are leases granted there.
+    let leases = PostgresEngine::from_url(&standby.url()).await.unwrap_err();
+    for error in [open(standby.url()).await.unwrap_err(), leases] {
+        assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("standby"), "{error}");
+    }
     // The other engine is not taken for this one.
     let error = PostgresEngine::from_url(&(server.url() + "?strategy=session")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");

@@ -9,7 +9,7 @@ use std::{
     net::TcpStream,
     path::Path,
     process::Child,
-    sync::{Mutex, PoisonError},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -17,6 +17,7 @@ use std::{
 const READY: Duration = Duration::from_secs(20);
 /// As whom it runs, where this is root: it refuses to be that.
 const USER: &str = "postgres";
+const FILE: &str = "pgbouncer.ini";
 
 /// One pgbouncer; it is killed, and its folder removed, when this is dropped.
 #[derive(Debug)]
@@ -49,20 +50,38 @@ impl PgBouncer {
                  pool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = {size}\nserver_login_retry = 0.1\n",
                 server.port()
             );
-            let file = folder.path().join("pgbouncer.ini");
+            let file = folder.path().join(FILE);
             std::fs::write(&file, text).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-            let mut words = template::as_user(USER);
-            words.extend([program(), file.display().to_string()]);
-            let child = spawn(&words, [], folder.path())
-                .unwrap_or_else(|e| panic!("pgbouncer: {e}; `cargo xtask test` installs it"));
-            let pooler = Self { port, child: Mutex::new(Some(child)), folder };
-            let deadline = Instant::now() + READY;
-            while TcpStream::connect(("127.0.0.1", pooler.port())).is_err() {
-                assert!(Instant::now() < deadline, "pgbouncer is not ready:\n{}", log_of(pooler.folder.path()));
-                thread::sleep(Duration::from_millis(5));
-            }
+            let pooler = Self { port, child: Mutex::default(), folder };
+            pooler.restart();
             pooler
         })
+    }
+    /// Starts it, or starts it again where it was.
+    ///
+    /// # Panics
+    /// It does not start.
+    pub fn restart(&self) {
+        let mut words = template::as_user(USER);
+        words.extend([program(), self.folder.path().join(FILE).display().to_string()]);
+        let child = spawn(&words, [], self.folder.path())
+            .unwrap_or_else(|e| panic!("pgbouncer: {e}; `cargo xtask test` installs it"));
+        *self.child() = Some(child);
+        let deadline = Instant::now() + READY;
+        while TcpStream::connect(("127.0.0.1", self.port())).is_err() {
+            assert!(Instant::now() < deadline, "pgbouncer is not ready:\n{}", log_of(self.folder.path()));
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+    /// `kill -9`.
+    pub fn kill(&self) {
+        if let Some(mut child) = self.child().take() {
+            signal(&child, Signal::KILL);
+            let _ = child.wait();
+        }
+    }
+    fn child(&self) -> MutexGuard<'_, Option<Child>> {
+        self.child.lock().unwrap_or_else(PoisonError::into_inner)
     }
     /// On 127.0.0.1.
     pub fn port(&self) -> u16 {
@@ -76,9 +95,6 @@ fn program() -> String {
 }
 impl Drop for PgBouncer {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            signal(&child, Signal::KILL);
-            let _ = child.wait();
-        }
+        self.kill();
     }
 }

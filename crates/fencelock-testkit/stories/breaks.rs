@@ -1,21 +1,20 @@
 //! What breaks, and what is odd: a server that is killed, connections that are ended or not to be had, tables that are gone, names. The same
-//! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `LEASES` and `SESSIONS`, which count what is left, `FEW_CONNECTIONS`,
-//! `held`, which asks for what sessions hold now, whatever becomes of the tables, `durable`, and `kills`.
+//! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `SESSION`, `WAYS`, `LEASES` and `SESSIONS`, which count what is
+//! left, the settings `FEW_CONNECTIONS` and `IMPATIENT`, `held`, which asks for what sessions hold now, whatever becomes of the tables, `durable`, and
+//! `kills`.
 use super::*;
-
-const SESSION: &str = "?strategy=session";
 
 /// The server is killed and comes again while 16 want one lock: nobody is told but what passes, nobody is beside anybody, none is stuck, and
 /// each token is above the one before.
-pub(super) async fn restarted(what: &str, query: &str, left: &str) {
-    let server = durable();
+/// `url`: the way there; `again` kills, and starts.
+pub(super) async fn restarted(what: &str, server: &Server, url: &str, again: impl Fn(), left: &str) {
     let (inside, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let last = Arc::new(std::sync::Mutex::new(None));
     let mut all = Vec::new();
     for _ in 0..16 {
-        let client = client(&(server.url() + query)).await;
+        let client = client(url).await;
         // What lives with a session ends with its server.
-        let (inside, stop, is_lease, last) = (inside.clone(), stop.clone(), query != SESSION, last.clone());
+        let (inside, stop, is_lease, last) = (inside.clone(), stop.clone(), !url.ends_with(SESSION), last.clone());
         all.push(tokio::spawn(async move {
             let (mut holds, mut errors) = (0, 0);
             while !stop.load(SeqCst) {
@@ -42,8 +41,7 @@ pub(super) async fn restarted(what: &str, query: &str, left: &str) {
     let mut back = Vec::new();
     for _ in 0..tenth(20) {
         tokio::time::sleep(500 * MS).await;
-        server.kill();
-        assert!(tokio::task::block_in_place(|| server.restart()));
+        tokio::task::block_in_place(&again);
         let began = Instant::now();
         let last = server.ask("SELECT fence FROM fencelock_lock");
         eventually("somebody gets it", || std::future::ready(server.ask("SELECT fence FROM fencelock_lock") != last))
@@ -63,15 +61,25 @@ pub(super) async fn restarted(what: &str, query: &str, left: &str) {
     let figure = format!("{worst:?} of {of}, {many} holds, {errors} passing errors, 0 overlaps");
     bar(&format!("{what}: restarted while 16 contend: the next grant, slowest"), figure, "<= 3 s", worst <= 3 * SEC);
 }
+/// The server, over whatever way.
+pub(super) async fn server_restarted(what: &str, server: &Server, url: &str, left: &str) {
+    let again = || {
+        server.kill();
+        assert!(server.restart());
+    };
+    restarted(what, server, url, again, left).await;
+}
 /// (Red: a connection that broke and is kept.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_restarted_under_load() {
-    restarted(NAME, "", LEASES).await;
+    let server = durable();
+    server_restarted(NAME, &server, &server.url(), LEASES).await;
 }
 /// (Red: a wait that is told of its connection's end; tokens that fall.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_is_restarted_under_sessions() {
-    restarted(&format!("{NAME}, sessions"), SESSION, SESSIONS).await;
+    let server = durable();
+    server_restarted(&format!("{NAME}, sessions"), &server, &(server.url() + SESSION), SESSIONS).await;
 }
 /// Until it has it: what lives with sessions is told what passes.
 async fn lock(client: &Client, name: &str, claim: Claim, is_lease: bool) -> Any {
@@ -85,16 +93,21 @@ async fn lock(client: &Client, name: &str, claim: Claim, is_lease: bool) -> Any 
 /// Sessions are ended by an operator at every step: all that was asked is done once, nothing is held, nobody waits. What lives with a session
 /// may have ended with it when it is given back, and who loses one session after the other is told so, and asks again; whoever is next has a
 /// higher token all the same.
-pub(super) async fn killed_at_any_step(what: &str, query: &str, claims: [(&'static str, Claim, Claim); 4], left: &str) {
-    let server = Server::start();
+pub(super) async fn killed_at_any_step(
+    what: &str,
+    server: &Server,
+    url: &str,
+    claims: [(&'static str, Claim, Claim); 4],
+    left: &str,
+) {
     let mut clients = Vec::new();
     for _ in 0..=claims.len() {
-        clients.push(client(&(server.url() + query)).await);
+        clients.push(client(url).await);
     }
-    let (a, is_lease) = (clients.pop().unwrap(), query != SESSION);
+    let (a, is_lease) = (clients.pop().unwrap(), !url.ends_with(SESSION));
     let stop = Arc::new(AtomicBool::new(false));
-    let mut killer = Session::new(&server);
-    let kill = kills(&server);
+    let mut killer = Session::new(server);
+    let kill = kills(server);
     let killed = Arc::<std::sync::atomic::AtomicU32>::default();
     let kills = std::thread::spawn({
         let (stop, killed) = (stop.clone(), killed.clone());
@@ -147,13 +160,15 @@ pub(super) async fn killed_at_any_step(what: &str, query: &str, claims: [(&'stat
 /// (Red: a connection that broke and is kept.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_are_killed_at_any_step() {
-    killed_at_any_step(NAME, "", CLAIMS, LEASES).await;
+    let server = Server::start();
+    killed_at_any_step(NAME, &server, &server.url(), CLAIMS, LEASES).await;
 }
 /// (Red: tokens that fall.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_are_killed_at_any_step() {
     let claims = ["a", "b", "c", "d"].map(|name| (name, Claim::Mutex, Claim::Mutex));
-    killed_at_any_step(&format!("{NAME}, sessions"), SESSION, claims, SESSIONS).await;
+    let server = Server::start();
+    killed_at_any_step(&format!("{NAME}, sessions"), &server, &(server.url() + SESSION), claims, SESSIONS).await;
 }
 /// Many are taken away at once, which last for 30 s: whoever has one is told, by leases with the next renewal, and by sessions, which are looked
 /// after more often. (Red: no look between the signs of life.)
@@ -254,6 +269,29 @@ async fn no_connections() {
     held.release().await.unwrap();
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
 }
+/// What the server is set to end after a second is not what we wait by, nor what holds. (Red: its limits as they are, and a wait that it breaks off is over.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_without_patience() {
+    let server = Server::with(IMPATIENT);
+    for query in WAYS {
+        let url = server.url() + query;
+        let (a, b) = (client(&url).await, client(&url).await);
+        let held = a.mutex(format!("x{query}")).ttl(3 * SEC).lock().await.unwrap();
+        let wait = tokio::spawn(b.mutex(format!("x{query}")).ttl(3 * SEC).lock());
+        queued(&a, &format!("x{query}"), 1).await;
+        let since = Instant::now();
+        while since.elapsed() < 5 * SEC {
+            held.check().unwrap_or_else(|e| panic!("{query}: {e}"));
+            assert!(!wait.is_finished(), "{query}: beside one who holds");
+            tokio::time::sleep(50 * MS).await;
+        }
+        held.release().await.unwrap_or_else(|e| panic!("{query}: {e}"));
+        let freed = Instant::now();
+        within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
+        println!("{query}: the next one is in after {:?}", freed.elapsed());
+        assert!(freed.elapsed() < 3 * SEC, "{query}: {:?}", freed.elapsed());
+    }
+}
 /// Somebody removes the tables: that is said, and what to do about it; and nothing is held by a session then. (Red: told as
 /// anything that the server refuses.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -263,12 +301,15 @@ async fn tables_that_are_gone() {
         let a = client(&(server.url() + query)).await;
         let kept = a.mutex("x").ttl(2 * SEC).lock().await.unwrap();
         let released = a.mutex("z").ttl(2 * SEC).lock().await.unwrap();
+        let wait = tokio::spawn(client(&(server.url() + query)).await.mutex("x").lock());
+        queued(&a, "x", 1).await;
         let left = held(&server);
         server.ask("DROP TABLE fencelock_lock CASCADE");
         let mut refused = vec![a.mutex("y").try_lock().await.unwrap_err(), a.mutex("y").lock().await.unwrap_err()];
         // The end of its session may be told before.
         let told = soon(released.release()).await.unwrap_err();
         refused.extend(Some(told).filter(|error| query.is_empty() || error.kind() != ErrorKind::Lost));
+        refused.push(soon(wait).await.unwrap().unwrap_err());
         for error in refused {
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{query}: {error}");
             let said = error.to_string();
@@ -278,6 +319,43 @@ async fn tables_that_are_gone() {
         soon(kept.lost()).await;
         drop((kept, a));
         eventually("nothing is held", || std::future::ready(server.ask(&left) == "0")).await;
+    }
+}
+/// Each of them alone, and back again: whoever needs it is told which, nobody has half of anything, and then all goes on.
+/// (Red: as there.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_table_that_is_gone() {
+    let server = Server::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    for table in ["fencelock_lock", "fencelock_holder", "fencelock_waiter", "fencelock_client"] {
+        let mut held = Vec::new();
+        for (name, claim, _) in CLAIMS {
+            held.push(Any::attempt(&a, &format!("{table}{name}"), claim).await.unwrap().expect("it is free"));
+        }
+        server.ask(&format!("ALTER TABLE {table} RENAME TO gone"));
+        let mut told = 0;
+        for (name, claim, other) in CLAIMS {
+            // Who waits for what is held, and who comes to what is free; not everybody needs each of them.
+            for (name, claim) in [(format!("{table}{name}"), other), (format!("{table}{name}2"), claim)] {
+                let Ok(Err(error)) = tokio::time::timeout(SEC, Any::lock(&b, &name, claim, SEC)).await else {
+                    continue;
+                };
+                assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{table}: {error}");
+                let said = error.to_string();
+                assert!(said.contains(table) && said.contains("fencelock migrate"), "{table}: {error}");
+                told += 1;
+            }
+        }
+        println!("{table}: told to {told} of 8");
+        assert!(told > 0, "{table}");
+        server.ask(&format!("ALTER TABLE gone RENAME TO {table}"));
+        for guard in held {
+            guard.release().await.unwrap();
+        }
+        eventually("nothing is left", || std::future::ready(server.ask(LEASES) == "0")).await;
+        for (name, claim, _) in CLAIMS {
+            soon(Any::lock(&b, &format!("{table}{name}"), claim, SEC)).await.unwrap().release().await.unwrap();
+        }
     }
 }
 /// Names of every plane of Unicode, of 512 bytes, and with what means something to SQL.

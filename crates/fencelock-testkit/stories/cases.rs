@@ -191,3 +191,47 @@ async fn no_release_comes_too_late() {
         within("it ends", one).await.unwrap();
     }
 }
+/// Tokens are at the end of what a bigint holds: the next one is refused, in words, and nobody holds it. (Red: a token that begins anew.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_token() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    server.ask(&format!("INSERT INTO fencelock_lock (space, name, fence) VALUES ('', 'x', {})", i64::MAX - 1));
+    let last = a.mutex("x").lock().await.unwrap();
+    assert_eq!(last.token().get(), i64::MAX);
+    last.release().await.unwrap();
+    let error = a.mutex("x").try_lock().await.unwrap_err();
+    assert!(!error.is_temporary() && error.to_string().contains("out of range"), "{error}");
+    assert!(!a.inspect("x").await.unwrap().is_held());
+}
+/// The server refuses what it is asked, at each table: that is said as it says it, and nothing is held afterwards. (Red: a refusal told as
+/// busy.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refusals_are_told() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    let held = a.mutex("held").ttl(60 * SEC).lock().await.unwrap();
+    let waits = tokio::spawn(a.mutex("held").ttl(60 * SEC).lock());
+    queued(&a, "held", 1).await;
+    let given = a.mutex("given").ttl(60 * SEC).lock().await.unwrap();
+    for table in ["lock", "holder", "waiter"] {
+        refuse(&server, &format!("fencelock_{table}"));
+        let error = match table {
+            "lock" => a.mutex("x").lock().await.unwrap_err(),
+            "holder" => a.rw_lock("r").read().await.unwrap_err(),
+            _ => a.mutex("held").ttl(59 * SEC).lock().await.unwrap_err(),
+        };
+        assert!(error.to_string().contains("out of ink") && !error.is_temporary(), "{error}");
+        assert!(error.to_string().starts_with("lock:"), "{error}");
+        refuse_no_more(&server, &format!("fencelock_{table}"));
+    }
+    refuse(&server, "fencelock_lock");
+    let error = given.release().await.unwrap_err();
+    assert!(error.to_string().contains("out of ink") && error.to_string().starts_with("release:"), "{error}");
+    refuse_no_more(&server, "fencelock_lock");
+    for (name, claim, _) in CLAIMS {
+        soon(Any::lock(&a, &format!("after {name}"), claim, SEC)).await.unwrap().release().await.unwrap();
+    }
+    held.release().await.unwrap();
+    soon(waits).await.unwrap().unwrap().release().await.unwrap();
+}

@@ -1,5 +1,5 @@
 //! What is the same on every database, for the tests that bring `Server`, `NAME`, `TRIED`, `GRANTED`, `HEARD`, `left`, `claims`, `waits`,
-//! `looks`, `terminal`, `sleeps`, how the table of the locks is locked, and the names of the commands that a client may be stopped in.
+//! `looks`, `terminal`, `sleeps`, `SESSIONS_END_EARLY`, how the table of the locks is locked, and the names of the commands that a client may be stopped in.
 use super::*;
 use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
@@ -61,11 +61,11 @@ async fn a_row_that_somebody_keeps() {
 /// The server's clock is set by an hour. Ahead: every lease is over by it, which is told, and the next token is higher. Back: who holds goes on,
 /// nobody gets in beside him, and a dead one's lease lasts for its ttl, not for an hour more (SAFETY H4, T1, E8). (Red: looks that take an end at
 /// its word; tokens that are the time of day alone.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_clock_that_is_set() {
+pub(super) async fn clock_that_is_set(query: &str) {
     let clock = WallClock::new();
     let server = Server::by(&clock);
-    let (a, b, ttl) = (client(&server.url()).await, client(&server.url()).await, 3 * SEC);
+    let url = server.url() + query;
+    let (a, b, ttl) = (client(&url).await, client(&url).await, 3 * SEC);
     let mut last = None;
     for (round, forward) in [true, false, false, true].into_iter().enumerate() {
         let held = soon(a.mutex("x").ttl(ttl).lock()).await.unwrap();
@@ -96,6 +96,44 @@ async fn a_clock_that_is_set() {
         let next = within("the next one", wait).await.unwrap().unwrap();
         assert!(next.token() > token, "round {round}: {:?} after {token:?}", next.token());
         next.check().unwrap();
+        last = Some(next.token());
+        soon(next.release()).await.unwrap();
+    }
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set() {
+    clock_that_is_set("").await;
+}
+/// Sessions are another matter: who holds goes on, whichever way it is set. A server that counts a session's silence by that clock may end it too
+/// early, which is told, and nobody is in before. Tokens rise all the same (SAFETY T1, E3). (Red: tokens that are the time of day alone.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_over_sessions() {
+    let clock = WallClock::new();
+    let server = Server::by(&clock);
+    let url = server.url() + "?strategy=session";
+    let (a, b) = (client(&url).await, client(&url).await);
+    let mut last = None;
+    for (round, forward) in [true, false, false, true].into_iter().enumerate() {
+        let held = soon(a.mutex("x").ttl(3 * SEC).lock()).await.unwrap();
+        assert!(Some(held.token()) > last, "round {round}: {:?} after {last:?}", held.token());
+        let wait = tokio::spawn(b.mutex("x").ttl(3 * SEC).lock());
+        queued(&a, "x", 1).await;
+        clock.step(3_600 * SEC, forward);
+        let (began, mut is_over) = (Instant::now(), false);
+        while began.elapsed() < 4 * SEC && !is_over {
+            is_over = held.check().is_err() || wait.is_finished();
+            tokio::time::sleep(20 * MS).await;
+        }
+        println!("round {round}: {is_over} after {:?}", began.elapsed());
+        let token = held.token();
+        if is_over {
+            assert!(SESSIONS_END_EARLY && forward, "round {round}: {:?}", held.check());
+            assert_eq!(soon(held.lost()).await, LossReason::SessionEnded);
+        } else {
+            soon(held.release()).await.unwrap();
+        }
+        let next = within("the next one", wait).await.unwrap().unwrap();
+        assert!(next.token() > token, "round {round}: {:?} after {token:?}", next.token());
         last = Some(next.token());
         soon(next.release()).await.unwrap();
     }

@@ -19,6 +19,37 @@ async fn whoever_polls_asks_seldom_and_comes_soon() {
         assert!(left > 0, "{order:?}");
     }
 }
+/// Many locks that were held for long, each with one who waits: each is handed off soon after its release. (Red at the bar alone: whoever has waited for long looks
+/// once in a second.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_long_holds() {
+    let server = Server::start();
+    let (a, many) = (polling(&server.url()).await, tenth(30));
+    let mut all = Vec::new();
+    for n in 0..many {
+        let (name, b) = (format!("x{n}"), polling(&server.url()).await);
+        let held = a.mutex(&name).ttl(60 * SEC).lock().await.unwrap();
+        let wait = tokio::spawn(b.mutex(&name).ttl(60 * SEC).lock());
+        queued(&a, &name, 1).await;
+        all.push((Instant::now(), held, wait));
+    }
+    let mut times = Vec::new();
+    for (since, held, wait) in all {
+        tokio::time::sleep(HOLD.saturating_sub(since.elapsed())).await;
+        // Not all at the same moment of their looks.
+        tokio::time::sleep(MS * fastrand::u32(0..200)).await;
+        let freed = Instant::now();
+        held.release().await.unwrap();
+        let next = within("its turn", wait).await.unwrap().unwrap();
+        times.push(freed.elapsed());
+        next.release().await.unwrap();
+    }
+    let [half, slowest] = [0.5, 1.0].map(|p| percentile(&mut times, p));
+    let figure = format!("p50 {half:?}, slowest {slowest:?}, of {many}");
+    bar(&format!("{NAME}, polling: handed off after holds of {HOLD:?}"), figure, "<= 200 ms", slowest <= 200 * MS);
+    // However busy the machine is.
+    assert!(slowest < 5 * SEC, "{slowest:?}");
+}
 /// Measures, where they come in their order; which that was.
 async fn whoever_polls() -> Vec<usize> {
     let server = Server::start();

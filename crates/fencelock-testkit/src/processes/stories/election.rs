@@ -1,13 +1,13 @@
 //! Planted to see it go red: an observer that looks once in 2 s (at the bar alone).
-use crate::processes::{Scene, bar, percentile, tenth};
+use crate::processes::{Scene, bar, full, percentile};
 use std::time::Duration;
 
 /// As often as observers look, and some time for the answer.
-const SEEN: Duration = Duration::from_millis(300);
+const SEEN: Duration = Duration::from_millis(250);
 
 /// A leader is killed again and again: one leads at a time, terms rise, and observers in other processes see each of them soon.
 pub fn leaders<S: Scene>() {
-    let (scene, kills, ttl) = (S::new(), tenth(20), 2 * S::BRIEF);
+    let (scene, kills, ttl) = (S::new(), if full() { 50 } else { 2 }, 2 * S::BRIEF);
     let millis = ttl.as_millis().to_string();
     let candidate = |n: usize| scene.start(n, "campaign", &["boss", &format!("node-{n}"), &millis]);
     let mut observers = [0, 1].map(|n| scene.start(n, "observe", &["boss"]));
