@@ -70,14 +70,14 @@ pub trait Engine: fmt::Debug + Send + Sync + 'static {
     /// Resolves when the token of the one who holds exclusively ([`Status::exclusive`]) is not `seen`; at once if that is so
     /// already. It has no clean-up in `Drop`: what it watched with is ended within a second by `run` (SAFETY E9).
     ///
-    /// This one looks four times a second: an engine that can push does.
+    /// This one looks five times a second: an engine that can push does.
     async fn observe(&self, name: &Name, seen: Option<Token>) -> Result<Status> {
         loop {
             let status = self.inspect(name).await?;
             if status.exclusive().map(|holder| holder.token) != seen {
                 return Ok(status);
             }
-            tokio::time::sleep(Duration::from_millis(250)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
     /// Breaks the hold with this token, and no other.

@@ -103,6 +103,16 @@ impl Fault {
     fn is(&self, codes: &[u16]) -> bool {
         self.code().is_some_and(|code| codes.contains(&code))
     }
+    /// How much it tells, of several servers': that there is one, and why it cannot be used, says more than that there is none, and one that is
+    /// full has some of ours.
+    pub(crate) fn weight(&self) -> u8 {
+        match self {
+            Self::Unreached => 0,
+            fault if fault.is_full() => 4,
+            Self::Connect(_) => 1 + u8::from(self.code().is_some()),
+            _ => 3,
+        }
+    }
     /// The server said no, to this statement alone.
     pub(crate) fn is_refusal(&self) -> bool {
         matches!(self, Self::Mysql(_)) && !self.ends_connection()

@@ -59,12 +59,12 @@ pub(crate) struct Wire {
     renewals: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     bells: Arc<Semaphore>,
+    /// Connections that are being made. *Invariant:* where that is slow nobody tries again and again in vain.
+    makings: Arc<Semaphore>,
 }
-/// One of so many in its lane; whatever is made for it keeps it, too.
-type Place = Arc<OwnedSemaphorePermit>;
 impl Wire {
     /// One that is free, or a new one, or where the server has no more one that somebody else had.
-    async fn session(self: &Arc<Self>, lane: Lane, limit: Duration) -> Result<(Session, Place), Fault> {
+    async fn session(self: &Arc<Self>, lane: Lane, limit: Duration) -> Result<(Session, OwnedSemaphorePermit), Fault> {
         let until = BootClock.now() + limit;
         let line = match lane {
             Lane::Calls => &self.calls,
@@ -72,15 +72,18 @@ impl Wire {
             Lane::Watches => &self.watches,
         };
         let place = timeout(limit, line.clone().acquire_owned()).await;
-        let place = Arc::new(place.map_err(|_| Fault::Unreached)?.map_err(|_| Fault::Closed)?);
+        let place = place.map_err(|_| Fault::Unreached)?.map_err(|_| Fault::Closed)?;
         let mut turn = match self.pool.line(lane) {
             Ok(session) => return Ok((session, place)),
             Err(turn) => turn,
         };
         let mut why = Fault::Unreached;
         loop {
+            if self.pool.is_broken() {
+                return Err(Fault::Unreached);
+            }
             let asked = match self.pool.may_ask(lane) {
-                Ok(()) => Some(self.one_more(lane, place.clone())),
+                Ok(()) => self.one_more(lane),
                 Err(full) if lane == Lane::Watches => return Err(full),
                 Err(full) => {
                     why = full;
@@ -104,24 +107,30 @@ impl Wire {
                 () = sleep(BootClock.now().until(until)) => return Err(why),
             };
             match failed {
-                Some(full) if full.is_full() && lane != Lane::Watches => why = full,
+                Some(full) if full.is_full() && lane != Lane::Watches => {
+                    // One that is doubted, where there is no other.
+                    if let Some(session) = self.pool.take(Lane::Calls) {
+                        return Ok((session, place));
+                    }
+                    why = full;
+                }
                 Some(fault) => return Err(fault),
                 None => {}
             }
         }
     }
-    /// It goes to whoever is the next, and why there is none to whoever asked. *Invariant:* one that comes about too late is there for whoever asks
-    /// next, so where the server is slow nobody tries again and again in vain; until then it keeps its place.
-    fn one_more(self: &Arc<Self>, lane: Lane, place: Place) -> oneshot::Receiver<Fault> {
+    /// It goes to whoever is the next, then; why there is none, to whoever asked. `None`: enough are being made.
+    fn one_more(self: &Arc<Self>, lane: Lane) -> Option<oneshot::Receiver<Fault>> {
+        let making = self.makings.clone().try_acquire_owned().ok()?;
         let (wire, (tell, failed)) = (self.clone(), oneshot::channel());
         tokio::spawn(async move {
             match wire.connect().await {
                 Ok(session) => wire.pool.put(lane, session),
                 Err(fault) => drop(tell.send(fault)),
             }
-            drop(place);
+            drop(making);
         });
-        failed
+        Some(failed)
     }
     async fn connect(&self) -> Result<Session, Fault> {
         let made = timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached));
@@ -144,22 +153,26 @@ impl Wire {
             Err(fault) => return drop(tell.send(Err(fault))),
         };
         let since = BootClock.now();
-        let left = limit.saturating_sub(began.until(since)).max(Duration::from_millis(10));
+        let left = limit.saturating_sub(began.until(since));
+        if left.is_zero() {
+            self.pool.put(lane, session);
+            return drop(tell.send(Err(Fault::Unreached)));
+        }
         let answer = {
             let mut asked = pin!(ask(&mut session, call));
             let answer = tokio::select! {
                 biased;
-                answer = within(left, &mut asked) => answer,
+                answer = within(left.max(Duration::from_millis(10)), &mut asked) => answer,
                 () = tell.closed() => None,
             };
             match answer {
                 Some(answer) => Some((answer, Some(tell))),
                 None => {
-                    let _ = tell.send(Err(Fault::Unanswered));
                     if lane == Lane::Renewals {
                         self.pool.doubt(since);
-                        place = self.calls.clone().try_acquire_owned().map_or(place, Arc::new);
+                        place = self.calls.clone().try_acquire_owned().unwrap_or(place);
                     }
+                    let _ = tell.send(Err(Fault::Unanswered));
                     let left = PATIENCE.saturating_sub(since.until(BootClock.now()));
                     within(left, asked).await.map(|answer| (answer, None))
                 }
@@ -207,9 +220,7 @@ impl Driver {
                     self.good.store(at, Relaxed);
                     return Ok(session);
                 }
-                // That there is one, and why it cannot be used, says more than that there is none; one that is full has some of ours.
-                Err(fault) if matches!(why, Fault::Unreached) || fault.is_full() => why = fault,
-                Err(fault) if !why.is_full() && !matches!(fault, Fault::Connect(_)) => why = fault,
+                Err(fault) if fault.weight() > why.weight() => why = fault,
                 Err(_) => {}
             }
         }
@@ -299,9 +310,9 @@ impl Link {
             let driver = self.driver.clone();
             async move {
                 let session = driver.connect().await?;
-                let [calls, renewals, watches, bells] =
-                    [CALLS, RENEWALS, WATCHES, BELLS].map(|many| Arc::new(Semaphore::new(many)));
-                Ok(Arc::new(Wire { driver, pool: Pool::new(session), calls, renewals, watches, bells }))
+                let [calls, renewals, watches, bells, makings] =
+                    [CALLS, RENEWALS, WATCHES, BELLS, CALLS].map(|many| Arc::new(Semaphore::new(many)));
+                Ok(Arc::new(Wire { driver, pool: Pool::new(session), calls, renewals, watches, bells, makings }))
             }
         };
         let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
@@ -336,13 +347,24 @@ impl Link {
 
     /// One packet, and what it answers, all of its results in one.
     pub(crate) async fn rows(&self, conn: &Conn, lane: Lane, limit: Duration, call: &str) -> Result<Vec<Row>, Fault> {
-        let (tell, told) = oneshot::channel();
-        tokio::spawn(Arc::clone(conn).exchange(lane, limit, call.to_owned(), tell));
-        let answer = told.await.unwrap_or(Err(Fault::Unanswered));
-        if answer.as_ref().is_err_and(Fault::ends_connection) {
+        let until = BootClock.now() + limit;
+        let mut other = None;
+        loop {
+            let conn = other.as_ref().unwrap_or(conn);
+            let (tell, told) = oneshot::channel();
+            let left = BootClock.now().until(until);
+            tokio::spawn(Arc::clone(conn).exchange(lane, left, call.to_owned(), tell));
+            let answer = told.await.unwrap_or(Err(Fault::Unanswered));
+            if answer.is_ok() || !conn.pool.is_broken() {
+                return answer;
+            }
             self.give_up(conn);
+            // It was not sent.
+            if !matches!(answer, Err(Fault::Unreached)) || BootClock.now() >= until {
+                return answer;
+            }
+            other = Some(timeout(BootClock.now().until(until), self.here()).await.unwrap_or(Err(Fault::Unreached))?);
         }
-        answer
     }
     /// A procedure on one lock, its answer taken apart; what it tells of the server's clock is kept.
     pub(crate) async fn run(&self, conn: &Conn, lane: Lane, limit: Duration, call: &str) -> Result<Reply, Fault> {

@@ -77,7 +77,8 @@ impl<S> Pool<S> {
     pub(crate) fn line(&self, lane: Lane) -> Result<S, Turn<'_, S>> {
         let mut state = self.state();
         // Where the server gives no other one that is doubted is better than none.
-        let doubts = if state.full.is_some() && lane == Lane::Renewals { Lane::Calls } else { lane };
+        let is_full = state.full.as_ref().is_some_and(|(_, when)| when.until(BootClock.now()) < FULL);
+        let doubts = if is_full && lane == Lane::Renewals { Lane::Calls } else { lane };
         if let Some(session) = state.take(doubts) {
             return Ok(session);
         }
@@ -237,6 +238,9 @@ mod tests {
         let pool = Pool::new('a');
         pool.doubt(BootClock.now() + Duration::from_secs(1));
         pool.doubt(Moment::ZERO);
+        drop(waits(&pool, Lane::Renewals));
+        pool.asked(Some(&full()));
+        pool.state().full = Some((full(), BootClock.now() - 2 * FULL));
         drop(waits(&pool, Lane::Renewals));
         pool.asked(Some(&full()));
         assert_eq!(pool.line(Lane::Renewals).unwrap(), 'a');

@@ -296,6 +296,34 @@ async fn a_server_that_is_full() {
     }
     drop(taken);
 }
+/// A server that does not answer for a moment: what was not waited for is answered all the same, and no connection is given up. (Red: the first call
+/// that is late ends them all.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_that_is_late_costs_no_connection() {
+    let server = MariaDb::start();
+    let a = client(&server.url()).await;
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    let pairs = (0..4).map(|n| {
+        let lock = a.mutex(format!("y{n}"));
+        tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+    });
+    for pair in pairs.collect::<Vec<_>>() {
+        soon(pair).await.unwrap();
+    }
+    let ask = "SELECT id FROM information_schema.processlist WHERE user = 'root' AND id <> CONNECTION_ID() ORDER BY id";
+    let ours = server.ask(ask);
+    let mut terminal = Session::new(&server);
+    terminal.ask("LOCK TABLES fencelock_lock WRITE");
+    let release = tokio::spawn(held.release());
+    // Longer than is waited for one answer.
+    tokio::time::sleep(1_200 * MS).await;
+    assert!(!release.is_finished());
+    terminal.ask("UNLOCK TABLES");
+    soon(release).await.unwrap().unwrap();
+    let now = server.ask(ask);
+    let gone = ours.lines().filter(|id| !now.lines().any(|other| other == *id)).count();
+    assert!(ours.lines().count() > 3 && gone == 0, "{gone} of {ours:?}: {now:?}");
+}
 /// Those who wait go to another server while their pulse beats on at the one before: it is felt there soon, and until then nobody takes them
 /// for dead. (Red: a pulse that is asked nothing but whether it is there.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
