@@ -109,7 +109,8 @@ impl Fault {
         match self {
             Self::Unreached => 0,
             fault if fault.is_full() => 4,
-            Self::Connect(_) => 1 + u8::from(self.code().is_some()),
+            Self::Connect(_) => 1,
+            Self::ReadOnly => 2,
             _ => 3,
         }
     }

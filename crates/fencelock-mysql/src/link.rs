@@ -39,6 +39,8 @@ const RENEWALS: usize = 4;
 const BELLS: usize = 8;
 /// So many watches of one runtime: each has a connection for as long as it lasts. Whoever finds no room looks by himself.
 const WATCHES: usize = 8;
+/// What is not worth waiting for.
+const MOMENT: Duration = Duration::from_millis(20);
 /// What each session begins with. A pooler may give us one that began otherwise: what matters is said again in each procedure.
 /// MariaDB ends a session whose transaction does nothing for a while; what is behind `M!` only MariaDB reads.
 const BEGIN: &str = "SET SESSION time_zone = '+00:00', sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION', \
@@ -59,8 +61,9 @@ pub(crate) struct Wire {
     renewals: Arc<Semaphore>,
     watches: Arc<Semaphore>,
     bells: Arc<Semaphore>,
-    /// Connections that are being made. *Invariant:* where that is slow nobody tries again and again in vain.
-    makings: Arc<Semaphore>,
+    /// Connections that are being made, by lanes. *Invariant:* where that is slow so many are tried at once and no more, and those that calls have
+    /// asked for are in no renewal's way.
+    makings: [Arc<Semaphore>; 3],
 }
 impl Wire {
     /// One that is free, or a new one, or where the server has no more one that somebody else had.
@@ -83,9 +86,16 @@ impl Wire {
                 return Err(Fault::Unreached);
             }
             let asked = match self.pool.may_ask(lane) {
-                Ok(()) => self.one_more(lane),
+                Ok(()) => match self.one_more(lane) {
+                    None if lane == Lane::Watches => return Err(why),
+                    asked => asked,
+                },
                 Err(full) if lane == Lane::Watches => return Err(full),
                 Err(full) => {
+                    // One that is doubted, where there is no other.
+                    if let Some(session) = self.pool.take(Lane::Calls) {
+                        return Ok((session, place));
+                    }
                     why = full;
                     None
                 }
@@ -107,21 +117,15 @@ impl Wire {
                 () = sleep(BootClock.now().until(until)) => return Err(why),
             };
             match failed {
-                Some(full) if full.is_full() && lane != Lane::Watches => {
-                    // One that is doubted, where there is no other.
-                    if let Some(session) = self.pool.take(Lane::Calls) {
-                        return Ok((session, place));
-                    }
-                    why = full;
-                }
+                Some(full) if full.is_full() && lane != Lane::Watches => why = full,
                 Some(fault) => return Err(fault),
                 None => {}
             }
         }
     }
-    /// It goes to whoever is the next, then; why there is none, to whoever asked. `None`: enough are being made.
+    /// It goes to whoever is next in line by then; why there is none, to whoever asked. `None`: enough are being made.
     fn one_more(self: &Arc<Self>, lane: Lane) -> Option<oneshot::Receiver<Fault>> {
-        let making = self.makings.clone().try_acquire_owned().ok()?;
+        let making = self.makings[lane as usize].clone().try_acquire_owned().ok()?;
         let (wire, (tell, failed)) = (self.clone(), oneshot::channel());
         tokio::spawn(async move {
             match wire.connect().await {
@@ -168,12 +172,17 @@ impl Wire {
             match answer {
                 Some(answer) => Some((answer, Some(tell))),
                 None => {
+                    let left = PATIENCE.saturating_sub(since.until(BootClock.now()));
+                    if left < MOMENT {
+                        // Whoever asks anew finds it given up.
+                        self.pool.broke();
+                        return drop(tell.send(Err(Fault::Unanswered)));
+                    }
                     if lane == Lane::Renewals {
                         self.pool.doubt(since);
                         place = self.calls.clone().try_acquire_owned().unwrap_or(place);
                     }
                     let _ = tell.send(Err(Fault::Unanswered));
-                    let left = PATIENCE.saturating_sub(since.until(BootClock.now()));
                     within(left, asked).await.map(|answer| (answer, None))
                 }
             }
@@ -310,8 +319,10 @@ impl Link {
             let driver = self.driver.clone();
             async move {
                 let session = driver.connect().await?;
-                let [calls, renewals, watches, bells, makings] =
-                    [CALLS, RENEWALS, WATCHES, BELLS, CALLS].map(|many| Arc::new(Semaphore::new(many)));
+                // A connection may be in the making for longer than its renewal waits.
+                let makings = [2 * RENEWALS, CALLS, WATCHES].map(|many| Arc::new(Semaphore::new(many)));
+                let [calls, renewals, watches, bells] =
+                    [CALLS, RENEWALS, WATCHES, BELLS].map(|many| Arc::new(Semaphore::new(many)));
                 Ok(Arc::new(Wire { driver, pool: Pool::new(session), calls, renewals, watches, bells, makings }))
             }
         };
@@ -355,7 +366,8 @@ impl Link {
             let left = BootClock.now().until(until);
             tokio::spawn(Arc::clone(conn).exchange(lane, left, call.to_owned(), tell));
             let answer = told.await.unwrap_or(Err(Fault::Unanswered));
-            if answer.is_ok() || !conn.pool.is_broken() {
+            let ends = |fault: &Fault| fault.ends_connection() || matches!(fault, Fault::Unreached);
+            if !answer.as_ref().is_err_and(ends) || !conn.pool.is_broken() {
                 return answer;
             }
             self.give_up(conn);

@@ -40,7 +40,7 @@ struct State<S> {
     doubted: Moment,
     /// The server had as many as it takes when it was asked for one more for the last time: what it said, and when.
     full: Option<(Fault, Moment)>,
-    /// One of them broke, or gave no answer: the others lead to the same place.
+    /// One of them broke, or gave no answer for longer than anybody waits: the others lead to the same place.
     is_broken: bool,
 }
 impl<S> Pool<S> {
@@ -61,7 +61,7 @@ impl<S> Pool<S> {
     pub(crate) fn is_broken(&self) -> bool {
         self.state().is_broken
     }
-    /// Whoever waits is told so at once.
+    /// Whoever stands in line is told so at once.
     pub(crate) fn broke(&self) {
         let mut state = self.state();
         state.is_broken = true;

@@ -324,6 +324,26 @@ async fn an_answer_that_is_late_costs_no_connection() {
     let gone = ours.lines().filter(|id| !now.lines().any(|other| other == *id)).count();
     assert!(ours.lines().count() > 3 && gone == 0, "{gone} of {ours:?}: {now:?}");
 }
+/// Nothing comes on any connection any more: whoever looks then is answered over a new one, once one of them was waited for. (Red: the pool is given up
+/// after he was told, and he asks on the next silent one.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_on_connections_that_are_silent() {
+    let server = MariaDb::start();
+    let (proxy, url) = proxied(&server);
+    let a = client(&url).await;
+    let pairs = (0..4).map(|n| {
+        let lock = a.mutex(format!("y{n}"));
+        tokio::spawn(async move { lock.lock().await.unwrap().release().await.unwrap() })
+    });
+    for pair in pairs.collect::<Vec<_>>() {
+        soon(pair).await.unwrap();
+    }
+    proxy.mute_all();
+    let began = Instant::now();
+    soon(a.inspect("x")).await.unwrap();
+    println!("answered after {:?}", began.elapsed());
+    assert!(began.elapsed() < 5 * SEC, "{:?}", began.elapsed());
+}
 /// Those who wait go to another server while their pulse beats on at the one before: it is felt there soon, and until then nobody takes them
 /// for dead. (Red: a pulse that is asked nothing but whether it is there.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
