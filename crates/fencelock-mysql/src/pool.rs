@@ -77,8 +77,7 @@ impl<S> Pool<S> {
     pub(crate) fn line(&self, lane: Lane) -> Result<S, Turn<'_, S>> {
         let mut state = self.state();
         // Where the server gives no other one that is doubted is better than none.
-        let is_full = state.full.as_ref().is_some_and(|(_, when)| when.until(BootClock.now()) < FULL);
-        let doubts = if is_full && lane == Lane::Renewals { Lane::Calls } else { lane };
+        let doubts = if state.is_full() && lane == Lane::Renewals { Lane::Calls } else { lane };
         if let Some(session) = state.take(doubts) {
             return Ok(session);
         }
@@ -132,10 +131,13 @@ impl<S> Pool<S> {
     }
     /// A moment ago it was.
     pub(crate) fn is_full(&self) -> bool {
-        self.state().full.as_ref().is_some_and(|(_, when)| when.until(BootClock.now()) < FULL)
+        self.state().is_full()
     }
 }
 impl<S> State<S> {
+    fn is_full(&self) -> bool {
+        self.full.as_ref().is_some_and(|(_, when)| when.until(BootClock.now()) < FULL)
+    }
     /// The latest first, so that those that are not needed grow old. A renewal takes none that has not been heard of since one before it
     /// was not answered: they may all be as silent.
     fn take(&mut self, lane: Lane) -> Option<S> {

@@ -35,8 +35,7 @@ const IMPATIENT: &[&str] = &[
     "--idle-transaction-timeout=1",
     "--lock-wait-timeout=1",
 ];
-const SESSION: &str = "?strategy=session";
-const WAYS: [&str; 3] = ["", "?doorbell=on", SESSION];
+const WAYS: [&str; 3] = ["", "?doorbell=on", stories::SESSION];
 
 fn held(server: &Server) -> String {
     let all = "SELECT COALESCE(GROUP_CONCAT(CONCAT('(IS_USED_LOCK(X''', HEX(named), ''') IS NOT NULL)') SEPARATOR ' + '), '0') \

@@ -33,8 +33,7 @@ const IMPATIENT: &[&str] = &[
     "idle_in_transaction_session_timeout=1s",
     "lock_timeout=100ms",
 ];
-const SESSION: &str = "?strategy=session";
-const WAYS: [&str; 3] = ["", "?listen=off", SESSION];
+const WAYS: [&str; 3] = ["", "?listen=off", stories::SESSION];
 
 fn held(_: &Server) -> String {
     SESSIONS.to_owned()

@@ -1,8 +1,10 @@
 //! What breaks, and what is odd: a server that is killed, connections that are ended or not to be had, tables that are gone, names. The same
-//! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `SESSION`, `WAYS`, `LEASES` and `SESSIONS`, which count what is
+//! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `WAYS`, `LEASES` and `SESSIONS`, which count what is
 //! left, the settings `FEW_CONNECTIONS` and `IMPATIENT`, `held`, which asks for what sessions hold now, whatever becomes of the tables, `durable`, and
 //! `kills`.
 use super::*;
+
+pub(super) const SESSION: &str = "?strategy=session";
 
 /// The server is killed and comes again while 16 want one lock: nobody is told but what passes, nobody is beside anybody, none is stuck, and
 /// each token is above the one before.
