@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Place, binary, code_of, end_of, finish, finish_within, start, until};
+use common::{Place, binary, children, code_of, end_of, finish, finish_within, minder_of, pid_of, start, until};
 use fencelock_testkit::processes::{bar, full};
 
 /// What README shows below this heading: each command, and what follows it.
@@ -64,6 +64,9 @@ fn the_first_lock_the_first_loss_the_first_fenced_write() {
         let (code, _, said) = finish(&mut shell(&ask));
         (code == 64).then_some(said)
     });
+    // Only then is it a job that is stopped: the lock comes before it.
+    let started = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n");
+    until("its job runs", || children(minder_of(pid_of(&job))).iter().any(started).then_some(()));
     told("a newcomer: a lock, once it is built", began);
 
     let began = Instant::now();
