@@ -27,6 +27,13 @@ const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS 
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
 const SESSIONS: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
                         + (SELECT COUNT(*) FROM fencelock_bearer)";
+/// There are no others of sessions.
+const SESSION_CLAIMS: [(&str, Claim, Claim); 4] = [
+    ("a", Claim::Mutex, Claim::Mutex),
+    ("b", Claim::Mutex, Claim::Mutex),
+    ("c", Claim::Mutex, Claim::Mutex),
+    ("d", Claim::Mutex, Claim::Mutex),
+];
 const FEW_CONNECTIONS: &[&str] = &["--max-connections=12"];
 const IMPATIENT: &[&str] = &[
     "--max-statement-time=1",

@@ -26,6 +26,7 @@ const NAME: &str = "PostgreSQL";
 const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
 const SESSIONS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+const SESSION_CLAIMS: [(&str, Claim, Claim); 4] = [("a", Claim::Mutex, Claim::Mutex), CLAIMS[0], CLAIMS[1], CLAIMS[2]];
 const FEW_CONNECTIONS: &[&str] = &["max_connections=12"];
 const IMPATIENT: &[&str] = &[
     "statement_timeout=1s",

@@ -11,7 +11,7 @@ use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{Claim, LossReason};
 use fencelock_database::letter;
 use fencelock_testkit::{
-    Postgres as Server,
+    PgBouncer, Postgres as Server,
     processes::{bar, percentile, tenth},
 };
 use std::{
@@ -93,4 +93,13 @@ fn terminal(server: &Server, sql: &str) -> Command {
 }
 fn sleeps(seconds: f64) -> String {
     format!("SELECT pg_sleep({seconds})")
+}
+
+/// Behind a pooler of transactions, which keeps what it was sent the half of, and a session of the server for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_is_stopped_inside_behind_a_pooler() {
+    let server = Server::start();
+    let pooler = PgBouncer::start(&server, "transaction");
+    let way = || proxied_pooler(&server, &pooler);
+    stories::stopped_inside_by("PostgreSQL, pgbouncer", &server, way, "", &CLAIMS, COMMANDS, 250 * MS).await;
 }

@@ -1,7 +1,7 @@
 //! What breaks, and what is odd: a server that is killed, connections that are ended or not to be had, tables that are gone, names. The same
 //! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `WAYS`, `LEASES` and `SESSIONS`, which count what is
-//! left, the settings `FEW_CONNECTIONS` and `IMPATIENT`, `held`, which asks for what sessions hold now, whatever becomes of the tables, `durable`, and
-//! `kills`.
+//! left, `SESSION_CLAIMS`, the settings `FEW_CONNECTIONS` and `IMPATIENT`, `held`, which asks for what sessions hold now, whatever becomes of
+//! the tables, `durable`, and `kills`.
 use super::*;
 
 pub(super) const SESSION: &str = "?strategy=session";
@@ -168,9 +168,9 @@ async fn connections_that_are_killed_at_any_step() {
 /// (Red: tokens that fall.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_are_killed_at_any_step() {
-    let claims = ["a", "b", "c", "d"].map(|name| (name, Claim::Mutex, Claim::Mutex));
     let server = Server::start();
-    killed_at_any_step(&format!("{NAME}, sessions"), &server, &(server.url() + SESSION), claims, SESSIONS).await;
+    killed_at_any_step(&format!("{NAME}, sessions"), &server, &(server.url() + SESSION), SESSION_CLAIMS, SESSIONS)
+        .await;
 }
 /// Many are taken away at once, which last for 30 s: whoever has one is told, by leases with the next renewal, and by sessions, which are looked
 /// after more often. (Red: no look between the signs of life.)

@@ -388,7 +388,20 @@ pub(super) async fn stopped_inside(
     commands: &[Sent],
     late: Duration,
 ) {
-    let (server, ttl, mut times) = (Server::start(), 3 * SEC, Vec::new());
+    let server = Server::start();
+    stopped_inside_by(what, &server, || proxied(&server), query, claims, commands, late).await;
+}
+/// The same by this way.
+pub(super) async fn stopped_inside_by(
+    what: &str,
+    server: &Server,
+    way: impl Fn() -> (Proxy, String),
+    query: &'static str,
+    claims: &[(&str, Claim, Claim)],
+    commands: &[Sent],
+    late: Duration,
+) {
+    let (ttl, mut times) = (3 * SEC, Vec::new());
     for round in 0..tenth(10) {
         let mut stops = Vec::new();
         for &(letter, claim, other) in claims {
@@ -408,7 +421,7 @@ pub(super) async fn stopped_inside(
         while !stops.is_empty() {
             let mut all = JoinSet::new();
             for what in stops.drain(..stops.len().min(40)) {
-                all.spawn(stopped(server.url(), proxied(&server), what));
+                all.spawn(stopped(server.url(), way(), what));
             }
             let mut theirs = Vec::new();
             while let Some(one) = all.join_next().await {

@@ -20,10 +20,14 @@ pub fn proxied(server: &Postgres) -> (Proxy, String) {
 /// In front of a pooler of transactions in front of the server.
 pub fn pooled(server: &Postgres) -> (PgBouncer, Proxy, String) {
     let pooler = PgBouncer::start(server, "transaction");
-    let proxy = Proxy::postgres(([127, 0, 0, 1], pooler.port()).into());
-    let url =
-        server.url_through(&pooler).replace(&format!("127.0.0.1:{}", pooler.port()), &proxy.address().to_string());
+    let (proxy, url) = proxied_pooler(server, &pooler);
     (pooler, proxy, url)
+}
+/// In front of this pooler in front of the server.
+pub fn proxied_pooler(server: &Postgres, pooler: &PgBouncer) -> (Proxy, String) {
+    let proxy = Proxy::postgres(([127, 0, 0, 1], pooler.port()).into());
+    let url = server.url_through(pooler).replace(&format!("127.0.0.1:{}", pooler.port()), &proxy.address().to_string());
+    (proxy, url)
 }
 fn call(function: &str) -> String {
     format!(".fencelock_{function}(")
