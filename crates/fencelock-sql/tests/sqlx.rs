@@ -1,6 +1,9 @@
 //! By sqlx, on a real PostgreSQL and a real MariaDB: what depends on the driver. The rest is written once.
 #![cfg(feature = "sqlx-0_8")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it unwraps")]
+#[path = "common/guarded.rs"]
+mod guarded;
+
 use fencelock_core::{ErrorKind, Token};
 use fencelock_sql::{
     Lock, Refused, Retry, Row, Transaction, Tx, Value, advisory,
@@ -11,6 +14,9 @@ use fencelock_testkit::{MariaDb, Postgres};
 use sqlx::{Connection, Executor, MySqlConnection, PgConnection};
 use std::time::Duration;
 
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(10), what).await.unwrap()
+}
 fn stamp(token: i64, owner: &str) -> Stamp {
     Stamp::new(Token::new(token).unwrap(), owner)
 }
@@ -107,6 +113,20 @@ async fn on_postgres() {
     (&mut **tx).execute("INSERT INTO account VALUES (2)").await.unwrap_err();
     tx.commit().await.unwrap_err();
     assert_eq!(server.ask("SELECT balance FROM account WHERE id = 3"), "100");
+}
+/// The lock is kept in the same PostgreSQL. (Red: the SELECT without its clause.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn guarded_on_postgres() {
+    let server = postgres();
+    let locks = async || {
+        let engine = fencelock_postgres::connect(fencelock_postgres::Config::from_url(&server.url()).unwrap()).await;
+        fencelock_core::Client::builder(engine.unwrap()).build().unwrap()
+    };
+    let (mut one, mut other) =
+        (PgConnection::connect(&server.url()).await.unwrap(), PgConnection::connect(&server.url()).await.unwrap());
+    let (first, later) = (Tx::new(one.begin().await.unwrap()), Tx::new(other.begin().await.unwrap()));
+    guarded::outlives_its_lease([locks().await, locks().await], first, later).await;
+    assert_eq!(server.ask("SELECT count(*) FROM account WHERE balance = 7"), "1");
 }
 /// MariaDB, where sqlx counts rows that match. (Red: 1205 not remembered; affected rows of the upsert taken for an answer.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

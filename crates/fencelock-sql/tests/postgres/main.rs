@@ -4,6 +4,8 @@
 mod advisory;
 mod fence;
 mod guard;
+#[path = "../common/guarded.rs"]
+mod guarded;
 mod lock;
 mod pooled;
 #[path = "../common/storm.rs"]
@@ -20,7 +22,10 @@ pub(crate) const SEC: Duration = Duration::from_secs(1);
 pub(crate) const LONG: Duration = Duration::from_secs(10);
 
 pub(crate) async fn connect(server: &Postgres) -> Client {
-    let (client, connection) = tokio_postgres::connect(&server.url(), NoTls).await.unwrap();
+    connect_by(&server.url()).await
+}
+pub(crate) async fn connect_by(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.unwrap();
     tokio::spawn(connection);
     client
 }

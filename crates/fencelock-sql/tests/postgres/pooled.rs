@@ -1,5 +1,5 @@
 //! Behind a pooler that gives a connection for a transaction.
-use super::*;
+use super::{guard::locks, guarded::outlives_its_lease, *};
 use fencelock_core::Token;
 use fencelock_sql::{Lock, Row, advisory, fence, keys};
 use fencelock_testkit::PgBouncer;
@@ -13,7 +13,7 @@ use std::sync::{
 async fn by_transaction() {
     let server = accounts();
     let pooler = PgBouncer::start(&server, "transaction");
-    let url = server.url().replace(&format!(":{}/", server.port()), &format!(":{}/", pooler.port()));
+    let url = server.url_through(&pooler);
     let mut direct = connect(&server).await;
     fence::create_table(&mut direct).await.unwrap();
     let next = Arc::new(AtomicI64::new(1));
@@ -21,8 +21,7 @@ async fn by_transaction() {
         .map(|_| {
             let (url, next) = (url.clone(), next.clone());
             tokio::spawn(async move {
-                let (mut db, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-                tokio::spawn(connection);
+                let mut db = connect_by(&url).await;
                 for _ in 0..10 {
                     let mut tx = begin(&mut db).await;
                     advisory::lock(&mut tx, keys::fencelock("all"), Lock::exclusive().within(LONG))
@@ -48,4 +47,15 @@ async fn by_transaction() {
     let left =
         "SELECT count(*) FROM pg_settings WHERE name IN ('lock_timeout', 'enable_seqscan') AND source = 'session'";
     assert_eq!(server.ask(left), "0");
+}
+/// Locks and data by the same pooler. (Red: the SELECT without its clause.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn guarded() {
+    let server = accounts();
+    let pooler = PgBouncer::start(&server, "transaction");
+    let url = server.url_through(&pooler);
+    let (mut one, mut other) = (connect_by(&url).await, connect_by(&url).await);
+    let locks = [locks(&url).await, locks(&url).await];
+    outlives_its_lease(locks, begin(&mut one).await, begin(&mut other).await).await;
+    assert_eq!(server.ask("SELECT count(*) FROM account WHERE balance = 7"), "1");
 }
