@@ -60,34 +60,47 @@ async fn a_replica_that_missed_the_last_grants() {
         // As far as the replica has it, it is over.
         let early = a.mutex("missed").ttl(30 * SEC).lock().await.unwrap();
         early.release().await.unwrap();
-        let (known, lost) = (b.mutex("kept").ttl(30 * SEC).lock(), b.mutex("missed").ttl(30 * SEC));
-        let known = tokio::spawn(known);
+        let known = tokio::spawn(b.mutex("kept").ttl(30 * SEC).lock());
         queued(&a, "kept", 1).await;
         block_in_place(|| catch_up(&replica, &primary));
         replica.follow_nobody();
-        let missed = a.mutex("missed").ttl(30 * SEC).lock().await.unwrap();
-        let lost = tokio::spawn(lost.lock());
-        queued(&a, "missed", 1).await;
+        // Of one name it has an older grant, of the other it has never heard.
+        let mut missed = Vec::new();
+        for name in ["missed", "unheard"] {
+            let held = a.mutex(name).ttl(30 * SEC).lock().await.unwrap();
+            let wait = tokio::spawn(b.mutex(name).ttl(30 * SEC).lock());
+            queued(&a, name, 1).await;
+            missed.push((held, wait));
+        }
         primary.kill();
         let began = Instant::now();
         block_in_place(|| replica.promote());
         let promoted = began.elapsed();
-        let after = |what: &mut Vec<_>| what.push(began.elapsed().saturating_sub(promoted));
-        let (loss, next) = tokio::join!(
-            async {
-                let loss = soon(missed.lost()).await;
-                after(&mut told);
-                loss
-            },
-            async {
-                let next = within("who waits for what was missed", lost).await.unwrap().unwrap();
-                after(&mut back);
-                next
-            }
-        );
-        assert_eq!(loss, LossReason::TakenOver);
-        assert!(next.token() > missed.token());
-        next.check().unwrap();
+        let mut waits = tokio::task::JoinSet::new();
+        for (held, wait) in missed {
+            waits.spawn(async move {
+                let after = || began.elapsed().saturating_sub(promoted);
+                let (told, next) = tokio::join!(
+                    async {
+                        assert_eq!(soon(held.lost()).await, LossReason::TakenOver);
+                        after()
+                    },
+                    async {
+                        let next = within("who waits for what was missed", wait).await.unwrap().unwrap();
+                        (after(), next)
+                    }
+                );
+                assert!(next.1.token() > held.token());
+                next.1.check().unwrap();
+                (told, next)
+            });
+        }
+        let mut nexts = Vec::new();
+        for (loss, (took, next)) in waits.join_all().await {
+            told.push(loss);
+            back.push(took);
+            nexts.push(next);
+        }
         kept.check().unwrap();
         reads.check().unwrap();
         assert!(a.inspect("reads").await.unwrap().is_held() && !known.is_finished());
@@ -98,10 +111,15 @@ async fn a_replica_that_missed_the_last_grants() {
         assert!(known.token() > first);
         known.release().await.unwrap();
         reads.release().await.unwrap();
-        next.release().await.unwrap();
-        // Whoever comes now finds it, too.
+        // Whoever comes now finds it, too, and gets a token above the others, though they were another's.
         let new = client_of([&primary, &replica], "").await;
-        new.mutex("missed").try_lock().await.unwrap().unwrap().release().await.unwrap();
+        for next in nexts {
+            let (name, last) = (next.name().to_string(), next.token());
+            next.release().await.unwrap();
+            let now = new.mutex(&name).try_lock().await.unwrap().unwrap();
+            assert!(now.token() > last);
+            now.release().await.unwrap();
+        }
     }
     let of = told.len();
     let [told, back] = [told, back].map(|mut all| percentile(&mut all, 1.0));
