@@ -3,8 +3,9 @@
 mod common;
 
 use common::{Place, cannot_run, finish, finish_within};
-use fencelock_testkit::{Port, Redis};
+use fencelock_testkit::{Etcd, MariaDb, Port, Postgres, Redis, ZooKeeper};
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +17,7 @@ const LOOK: &str = "<!doctype html><meta charset=utf-8><style>*{margin:0;border:
   const box = one => { const at = one.getBoundingClientRect(); return [at.left, at.top, at.right, at.bottom]; };
   const named = svg => svg.getAttribute('aria-labelledby').split(' ').map(id => page.getElementById(id).textContent);
   const plots = [...page.querySelectorAll('svg')].map(svg => ({ id: svg.id, named: named(svg), box: box(svg),
-    marks: [...svg.querySelectorAll('.mark, .line')].map(one => ({ class: one.getAttribute('class'), box: box(one) })),
+    marks: [...svg.querySelectorAll('.mark, .line')].map(one => ({ class: one.getAttribute('class'), d: one.getAttribute('d'), box: box(one) })),
     texts: [...svg.querySelectorAll('text')].map(one => ({ text: one.textContent, box: box(one) })) }));
   const fetched = frame.contentWindow.performance.getEntriesByType('resource').map(one => one.name);
   const rows = page.querySelectorAll('tr').length, wide = page.documentElement.scrollWidth;
@@ -173,19 +174,27 @@ fn a_browser_without_a_network_shows_every_plot() {
     }
 }
 
-// Planted: a legend that does not grow with what it names.
+// Planted: a legend that does not grow with what it names; as many shapes as half the colours.
 #[test]
-fn as_many_engines_as_there_are_can_be_read() {
-    let (redis, place) = (Redis::start(), Place::on_disk());
+fn every_engine_is_on_it_and_can_be_read() {
+    let (place, redis, etcd) = (Place::on_disk(), Redis::start(), Etcd::start());
+    let (postgres, mariadb, zookeeper) = (Postgres::start(), MariaDb::start(), ZooKeeper::start());
+    let mut urls = vec!["memory:".to_owned(), place.url(), redis.url(), etcd.url(), zookeeper.url()];
+    urls.extend(["", "?strategy=session"].map(|strategy| postgres.url() + strategy));
+    urls.extend(["", "?doorbell=on", "?strategy=session"].map(|strategy| mariadb.url() + strategy));
+    let many = urls.len();
     let mut command = place.fencelock();
     command.args(["bench", "--seconds", "0.2", "--tasks", "16", "--waiters", "2,8", "--holders", "20"]);
-    command.args((0..7).map(|n| format!("redis://127.0.0.1:{}/{n}?ttl=20s", redis.port()))).arg("memory:");
-    let (code, out, err) = finish_within(command.args(["--html", "page.html"]), Duration::from_secs(120));
-    assert_eq!((code, out.lines().count()), (0, 8 * (2 + 4)), "{out}{err}");
+    let (code, out, err) = finish_within(command.args(urls).args(["--html", "page.html"]), Duration::from_secs(240));
+    assert_eq!((code, out.lines().count()), (0, many * (2 + 4)), "{out}{err}");
     for width in [1000, 600] {
         let look = LOOK.replace("WIDTH", &width.to_string()).replace("3000", "9000");
         let Some(seen) = word(&place, "look.html", &look) else { return };
         can_be_read(&seen, width.into(), 9_000.0);
-        assert_eq!(seen["rows"], 1 + 8 * 4);
+        assert_eq!(seen["rows"], 1 + many * 4);
+        // By its colour, its shape, and whether it is filled each line of the second plot is told from all others.
+        let marks = plots(&seen)[1]["marks"].as_array().expect("marks").iter().map(|mark| [&mark["class"], &mark["d"]]);
+        let looks: BTreeSet<_> = marks.map(|look| look.map(|part| part.as_str().expect("text"))).collect();
+        assert_eq!(looks.iter().filter(|[class, _]| class.starts_with("mark ")).count(), 2 * many, "{looks:?}");
     }
 }

@@ -53,29 +53,27 @@ fn the_first_lock_the_first_loss_the_first_fenced_write() {
     let program = if full() { cloned(&place) } else { binary().to_owned() };
     let shell = |line: &str| shell(&place, &program, line);
     let told = |what: &str, began: Instant| bar(what, format!("{:.1?}", began.elapsed()), "reported", true);
-    let [(job, lost), (_, code), (ask, asked), (take, taken), (table, _), (write, rows)] =
+    let [(job, lost), (_, exit), (ask, asked), (take, taken), (table, _), (write, rows)] =
         <[_; 6]>::try_from(shown("### The first loss")).expect("six commands in README");
 
     let began = Instant::now();
     let mut job = start(shell(&job).stderr(Stdio::piped()));
     let (_, in_readme) = take.rsplit_once(' ').expect("a token");
-    // Who holds it, and which token has to be said: in the words of README, but for the numbers.
-    let hint = until("it is held", || {
-        let (code, _, said) = finish(&mut shell(&ask));
-        (code == 64).then_some(said)
-    });
-    // Only then is it a job that is stopped: the lock comes before it.
+    // The lock comes before the job: what is lost between them is a job that was not started.
     let started = |pid: &i32| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n");
     until("its job runs", || children(minder_of(pid_of(&job))).iter().any(started).then_some(()));
     told("a newcomer: a lock, once it is built", began);
 
     let began = Instant::now();
+    // Who holds it, and which token has to be said: in the words of README, but for the numbers.
+    let (code, _, hint) = finish(&mut shell(&ask));
+    assert_eq!(code, 64, "{hint}");
     let (_, token) = hint.trim_end().rsplit_once(' ').expect("a token");
     let last = |text: &str| text.replace(in_readme, token).lines().skip(1).map(str::to_owned).collect::<Vec<_>>();
     assert_eq!(last(&hint), last(&asked));
     let (done, _, said) = finish(&mut shell(&take.replace(in_readme, token)));
     assert_eq!((done, last(&said)), (0, last(&taken)));
-    assert_eq!(code_of(end_of(&mut job)).to_string(), code.trim(), "lost, and the job stopped");
+    assert_eq!(code_of(end_of(&mut job)).to_string(), exit.trim(), "lost, and the job stopped");
     let mut said = String::new();
     std::io::Read::read_to_string(&mut job.stderr.take().expect("its messages"), &mut said).expect("text");
     assert_eq!(said, lost);

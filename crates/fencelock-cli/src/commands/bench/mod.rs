@@ -76,9 +76,9 @@ pub(crate) fn main(common: &Common, args: &Bench) -> Result<Finish, Failure> {
         let reached = runtime.block_on(async { Ok(super::connect(common, url).await?.shutdown(GRACE).await?) });
         reached.map_err(|failure| told.failed(url, &failure)).is_ok()
     };
-    let reached: Vec<String> = urls.iter().filter(|url| reach(url)).cloned().collect();
-    for url in &reached {
-        match measure(&runtime, (url, common.ttl), args, &mut told) {
+    let reached: Vec<_> = urls.iter().zip(1..).filter(|(url, _)| reach(url)).collect();
+    for (url, nth) in reached {
+        match measure(&runtime, (url, nth, common.ttl), args, &mut told) {
             Ok(true) => {}
             Ok(false) => return Ok(Finish::Code(told.code)),
             Err(failure) if failure.code == exit::OUTPUT => return Err(failure),
@@ -115,7 +115,7 @@ impl Told {
 /// `Ok(false)`: nobody reads any more.
 fn measure(
     runtime: &Runtime,
-    (url, ttl): (&str, Option<Duration>),
+    (url, nth, ttl): (&str, usize, Option<Duration>),
     args: &Bench,
     told: &mut Told,
 ) -> Result<bool, Failure> {
@@ -127,7 +127,7 @@ fn measure(
         render::show_no_more();
         let row = row?;
         let more = render::print(&if args.json { row.json()? } else { row.line(n == 0) })?;
-        told.rows.push(row);
+        told.rows.push(Row { url: nth, ..row });
         if !more {
             return Ok(false);
         }

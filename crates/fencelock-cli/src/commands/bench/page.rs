@@ -229,11 +229,29 @@ fn of<'a>(rows: &'a [Row], case: &'static str) -> impl Iterator<Item = &'a Row> 
     rows.iter().filter(move |row| row.case == case)
 }
 
-/// Of a row's engine: with the place where it is, if there is another one of its kind.
+/// Of a row's engine: with the place where it is, if there is another one of its kind, and with which of the URLs it is, if that looks the same.
 fn name(rows: &[Row], row: &Row) -> String {
-    let Row { engine, layout, endpoint, .. } = row;
-    let twin = |other: &Row| (other.engine, other.layout) == (engine, layout) && other.endpoint != *endpoint;
-    if rows.iter().any(twin) { format!("{engine} {layout} {}", plain(endpoint)) } else { format!("{engine} {layout}") }
+    let (mut name, place) = (format!("{} {}", row.engine, row.layout), brief(&row.endpoint));
+    let is_twin = |other: &&Row| (other.engine, other.layout) == (row.engine, row.layout) && other.url != row.url;
+    let mut twins = rows.iter().filter(is_twin).peekable();
+    if twins.peek().is_some() {
+        let _ = write!(name, " {place}");
+    }
+    if twins.any(|other| brief(&other.endpoint) == place) {
+        let _ = write!(name, ", URL {}", row.url);
+    }
+    name
+}
+
+/// As much of a place as there is room for in a plot: its beginning and its end.
+fn brief(endpoint: &str) -> String {
+    const HALF: usize = 23;
+    let all: Vec<char> = plain(endpoint).chars().collect();
+    if all.len() <= 2 * HALF + 1 {
+        return all.into_iter().collect();
+    }
+    let (begin, end) = (all[..HALF].iter(), all[all.len() - HALF..].iter());
+    begin.chain(&['…']).chain(end).collect()
 }
 
 fn names(rows: &[Row]) -> Vec<String> {
@@ -311,21 +329,29 @@ mod tests {
 
     #[test]
     fn what_others_have_written_stays_text() {
-        let row = |endpoint: &str| Row {
+        let row = |endpoint: &str, url| Row {
             engine: "redis",
             layout: "native",
             endpoint: endpoint.to_owned(),
+            url,
             case: "uncontended",
             tasks: 3,
             pairs_per_s: Some(12_345.0),
             ..Row::default()
         };
-        let page = page("fencelock bench 'a<b'", &[row("redis://a<script>&c"), row("redis://d")], &["x<y".to_owned()]);
+        let page = page(
+            "fencelock bench 'a<b'",
+            &[row("redis://a<script>&c", 1), row("redis://d", 2), row("redis://d", 3)],
+            &["x<y".to_owned()],
+        );
         assert!(
             page.contains("redis://a&lt;script&gt;&amp;c")
                 && page.contains("bench 'a&lt;b'")
                 && page.contains("x&lt;y")
+                && page.contains("redis://d, URL 3, ")
         );
+        let long = format!("redis://{}:6379,z", "é".repeat(80));
+        assert_eq!(brief(&long), format!("redis://{}…{}:6379,z", "é".repeat(15), "é".repeat(16)));
         assert!(!page.contains("<script") && page.contains(">12,345<"), "{page}");
         assert_eq!([7.25, 120.0, 1_234_567.0].map(grouped), ["7.3", "120", "1,234,567"]);
         assert_eq!([20.0, 1_500.0, 2e6].map(time), ["20 µs", "1.5 ms", "2 s"]);

@@ -149,6 +149,8 @@ pub(super) fn lines(plot: &Plot<'_>, steps: &[usize], across: &str, lines: &[Lin
         "<text class=axis x={:.1} y={below} text-anchor=middle>{across}</text>",
         (LEFT + WIDTH - 40.0) / 2.0
     );
+    // Two in a row, the median and the p99 of one engine, if there is room for what they are called.
+    let in_a_row = if lines.iter().all(|line| line.name.chars().count() <= 44) { 2 } else { 1 };
     for (n, Line { name, style, dashed, points }) in lines.iter().enumerate() {
         let (colour, shape, name) = (style % COLOURS, SHAPES[style % SHAPES.len()], escape(name));
         let class = format!("c{colour}{}", if *dashed { " dashed" } else { "" });
@@ -164,8 +166,7 @@ pub(super) fn lines(plot: &Plot<'_>, steps: &[usize], across: &str, lines: &[Lin
             );
             said.push(format!("{name}, {step}: {figure}"));
         }
-        // Two in a row: the median and the p99 of one engine.
-        let (left, y) = (LEFT + 340.0 * (n % 2) as f64, below + LINE * (1.5 + (n / 2) as f64));
+        let (left, y) = (LEFT + 340.0 * (n % in_a_row) as f64, below + LINE * (1.5 + (n / in_a_row) as f64));
         let _ = write!(
             svg,
             "<path class='line {class}' d='M{left} {y}h36' />\
@@ -174,7 +175,7 @@ pub(super) fn lines(plot: &Plot<'_>, steps: &[usize], across: &str, lines: &[Lin
         );
         let _ = write!(svg, "<text x={} y={:.1}>{name}</text>", left + 44.0, y + 4.0);
     }
-    let height = below + LINE * (2.0 + lines.len().div_ceil(2) as f64);
+    let height = below + LINE * (2.0 + lines.len().div_ceil(in_a_row) as f64);
     framed(plot, height, &said.join("; "), &svg)
 }
 

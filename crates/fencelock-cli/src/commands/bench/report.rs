@@ -14,6 +14,9 @@ pub(super) struct Row {
     pub(super) layout: &'static str,
     /// Where it is: without a password.
     pub(super) endpoint: String,
+    /// Which of the command line's it is, from 1.
+    #[serde(skip)]
+    pub(super) url: usize,
     pub(super) case: &'static str,
     /// Tasks, or clients that want the same lock.
     pub(super) tasks: usize,
