@@ -195,4 +195,5 @@ fn values_and_sizes() {
     let redis = Redis::start();
     server::a_value_is_written_by_its_version(&redis.url());
     server::a_semaphore_is_resized(&redis.url());
+    server::a_hold_is_watched(&redis.url());
 }

@@ -38,8 +38,31 @@ pub(crate) fn next(url: &str) -> Child {
     next
 }
 
+/// What is held until an input ends is seen by whoever watches the list, and that it is free again. (Red: what is free left out.)
+pub(crate) fn a_hold_is_watched(url: &str) {
+    let mut watch = fencelock(url, &["list", "--watch", "--json", "held"]);
+    let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut line = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let mut hold = fencelock(url, &["hold", "--note", "deploy", "held"]);
+    let mut hold = hold.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(hold.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let told: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let seen = line();
+    let holder = &seen["holders"][0];
+    assert_eq!((&seen["name"], &holder["note"], &holder["token"]), (&"held".into(), &"deploy".into(), &told["token"]));
+    assert_eq!(holder["pid"], hold.id(), "{seen}");
+    drop(hold.stdin.take());
+    assert!(hold.wait().unwrap().success());
+    let free = line();
+    assert_eq!((&free["name"], &free["holders"]), (&"held".into(), &serde_json::json!([])));
+    watch.kill().unwrap();
+    watch.wait().unwrap();
+}
 /// A run that somebody waits for is met by all that operators have, and in the end it is taken the lock. What whoever only tried was told.
 pub(crate) fn operators_meet_a_run<T>(url: &str, options: &[&str], next: impl FnOnce() -> T) -> (String, T) {
+    a_hold_is_watched(url);
     let mut job = fencelock(url, &[&["run"], options, &["job", "--", "sleep", "60"]].concat());
     let mut job = job.stderr(Stdio::piped()).spawn().unwrap();
     eventually("it runs", || status(url).contains("\"token\":"));
