@@ -8,7 +8,7 @@ trap 'rm -rf "$work"' EXIT
 host() {
   # -n: it does not wait; --skip-ok: that it is taken is no error, so cron sends no mail; --at-least: the report is made in no
   # time, and a host whose clock is a second late must not make another one.
-  fencelock run -n --skip-ok --at-least 3s nightly-report -- sh -c "echo 'made by $1' >> '$work/reports'"
+  fencelock run -n --skip-ok --at-least 5s nightly-report -- sh -c "echo 'made by $1' >> '$work/reports'"
 }
 host web-1 &
 host web-2 &

@@ -6,7 +6,7 @@ trap 'rm -rf "$work"' EXIT
 
 deploy() {
   fencelock run -w 1m --max-hold 30s --note "deploy $1" deploy/shop -- \
-    sh -c "echo 'begin $1' >> '$work/log'; sleep 0.3; echo 'end $1' >> '$work/log'"
+    sh -c "echo 'begin $1' >> '$work/log'; sleep 1; echo 'end $1' >> '$work/log'"
 }
 deploy v41 &
 deploy v42 &
@@ -21,7 +21,7 @@ awk '{ if ($1 == "end" && $2 != open) exit 1; open = $2 }' "$work/log"
 test "$(wc -l < "$work/log")" -eq 4
 
 # 75: it is taken, and this one does not wait.
-fencelock run --note 'a long one' deploy/shop -- sleep 2 &
+fencelock run --note 'a long one' deploy/shop -- sleep 5 &
 until fencelock status -q deploy/shop; do sleep 0.01; done
 code=0
 fencelock run -n deploy/shop -- true || code=$?

@@ -32,7 +32,7 @@ fn shop(url: &str) -> String {
 #[test]
 fn the_shop_over_redis() {
     let server = Redis::start();
-    let story = shop(&(server.url() + "?ttl=2s"));
+    let story = shop(&(server.url() + "?ttl=3s"));
     // What goes wrong by hand, and what ours does at the same place.
     for part in [
         "it is locked for ever: its key has no end, and to whoever comes it is busy",
@@ -51,32 +51,32 @@ fn the_shop_over_redis() {
 fn the_shop_over_five_redis() {
     let nodes = Redis::several(5, &RedisOptions::default());
     let hosts: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
-    shop(&format!("redlock://{}?ttl=2s", hosts.join(",")));
+    shop(&format!("redlock://{}?ttl=3s", hosts.join(",")));
 }
 
 // Planted: the same.
 #[test]
 fn the_shop_over_postgres() {
     let server = Postgres::start();
-    shop(&(server.url() + "?ttl=2s"));
-    shop(&(server.url() + "?ttl=2s&strategy=session"));
-    shop(&(server.url() + "?ttl=2s&strategy=shedlock"));
+    shop(&(server.url() + "?ttl=3s"));
+    shop(&(server.url() + "?ttl=3s&strategy=session"));
+    shop(&(server.url() + "?ttl=3s&strategy=shedlock"));
 }
 
 // Planted: the same.
 #[test]
 fn the_shop_over_mariadb() {
     let server = MariaDb::start();
-    shop(&(server.url() + "?ttl=2s"));
-    shop(&(server.url() + "?ttl=2s&strategy=session"));
-    shop(&(server.url() + "?ttl=2s&strategy=shedlock"));
+    shop(&(server.url() + "?ttl=3s"));
+    shop(&(server.url() + "?ttl=3s&strategy=session"));
+    shop(&(server.url() + "?ttl=3s&strategy=shedlock"));
 }
 
 // Planted: the same.
 #[test]
 fn the_shop_over_etcd() {
     let server = Etcd::start();
-    shop(&(server.url() + "?ttl=2s"));
+    shop(&(server.url() + "?ttl=3s"));
 }
 
 // Planted: the same.

@@ -111,8 +111,7 @@ fn a_reader_that_does_not_read_keeps_nothing() {
     assert!(is_free(&place));
     // A pipe that is full: nobody ever reads it.
     let mut full = Command::new("bash");
-    let script =
-        "mkfifo $D/pipe; exec 7<>$D/pipe; head -c 65536 /dev/zero >&7; exec $F hold x --ttl 1s >&7 2>/dev/null";
+    let script = "mkfifo $D/pipe; exec 7<>$D/pipe; head -c 65536 /dev/zero >&7; exec $F hold x >&7 2>/dev/null";
     full.args(["-c", script]).env("F", common::binary()).env("FENCELOCK_URL", place.url()).env("D", place.path(""));
     let mut running = start(full.stdin(Stdio::piped()));
     until("it is held", || (!is_free(&place)).then_some(()));
@@ -200,17 +199,17 @@ fn the_example_of_the_help_does_not_go_on_without_the_lock() {
     let lines: Vec<&str> = lines.filter(|line| line.starts_with("coproc") || line.starts_with("read -r")).collect();
     assert_eq!(lines.len(), 2, "{help}");
     let script = format!("fencelock() {{ exec $F \"$@\"; }}; {}; echo $held", lines.join("; "));
-    let script = script.replace("hold deploy", "hold -w 100ms x");
-    let run = || {
+    let run = |patience: &str| {
+        let script = script.replace("hold deploy", &format!("hold -w {patience} x"));
         let mut bash = Command::new("bash");
         finish(bash.args(["-c", &script]).env("F", common::binary()).env("FENCELOCK_URL", place.url()))
     };
     let (mut holder, _) = held(hold(&place, &[]).stdin(Stdio::piped()));
-    let (code, out, _) = run();
+    let (code, out, _) = run("100ms");
     assert_eq!((code, out.as_str()), (75, ""));
     drop(holder.stdin.take());
     assert_eq!(code_of(end_of(&mut holder)), 0);
-    let (code, out, err) = run();
+    let (code, out, err) = run("30s");
     assert!(code == 0 && out.contains("\"token\":"), "{code} {out} {err}");
     until("it is given back", || is_free(&place).then_some(()));
 }

@@ -35,7 +35,7 @@ fn operators_meet(url: &str) {
 #[test]
 fn the_next_one_runs_when_a_killed_one_is_over() {
     let server = MariaDb::start();
-    server::a_killed_run_is_replaced("MariaDB", &server.url(), "3s");
+    server::a_killed_run_is_replaced("MariaDB", &server.url(), "6s");
     server::a_killed_run_is_replaced("MariaDB, sessions", &(server.url() + "?strategy=session"), "10m");
 }
 

@@ -128,7 +128,7 @@ fn a_job_whose_server_goes_is_stopped() {
 fn a_job_that_is_only_warned_outlives_its_server() {
     let (place, redis) = (Place::new(), Redis::start());
     let job = "echo > $D/held; until [ -e $D/go ]; do sleep 0.01; done; exit 7";
-    let mut run = place.run(&["--ttl", "1s", "--on-loss", "warn"], job);
+    let mut run = place.run(&["--ttl", "5s", "--on-loss", "warn"], job);
     let mut holder = start(run.env("FENCELOCK_URL", redis.url()).stderr(Stdio::piped()));
     place.line("held");
     redis.kill();

@@ -160,11 +160,11 @@ fn what_the_outer_hold_does_not_cover_is_refused() {
 #[test]
 fn it_goes_on_for_as_long_as_the_outer_hold_is_renewed() {
     let place = Place::new();
-    let deaf = "trap 'echo > $D/termed' TERM; exec 9<> <(:); for i in {1..70}; do read -t 0.1 -u 9; done; exit 5";
+    let deaf = "trap 'echo > $D/termed' TERM; exec 9<> <(:); for i in {1..100}; do read -t 0.1 -u 9; done; exit 5";
     // No TERM comes before the KILL: a machine that is busy for some 100 ms ends nothing.
     let script = "\"$F\" run --reentrant --grace 50ms x -- bash -c \"$J\"";
     for between in ["", "\"$F\" run --ttl 20s y -- "] {
-        let options = ["--ttl", "3s", "--grace", "50ms"];
+        let options = ["--ttl", "6s", "--grace", "50ms"];
         let mut run = outer(&place, &options, &format!("{between}{script}"), deaf);
         let (code, _, err) = finish_within(&mut run, Duration::from_secs(60));
         assert_eq!((code, place.read("termed").as_str()), (5, ""), "{between}: {err}");

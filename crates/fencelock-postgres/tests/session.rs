@@ -87,8 +87,8 @@ async fn a_session_that_is_killed() {
         let wait = tokio::spawn(b.mutex(&name).lock());
         queued(&b, &name, 1).await;
         let kill = format!("SELECT pg_terminate_backend(pid) FROM fencelock_lock WHERE name = '{name}'");
-        server.ask(&kill);
         let began = Instant::now();
+        server.ask(&kill);
         assert_eq!(soon(held.lost()).await, LossReason::SessionEnded);
         told.push(began.elapsed());
         within("the next one", wait).await.unwrap().unwrap().release().await.unwrap();

@@ -198,7 +198,7 @@ fn after_a_restart_without_data_the_next_hold_is_renewed_as_ever() {
             assert!(!soon(c.inspect(kind)).await.unwrap().is_held());
             let error = soon(release).await.unwrap_err();
             assert!(matches!(error.kind(), ErrorKind::NotHeld | ErrorKind::Lost), "{error}");
-            let next = soon(c.mutex(format!("{kind}.next")).ttl(1_800 * MS).lock()).await.unwrap();
+            let next = soon(c.mutex(format!("{kind}.next")).ttl(4_000 * MS).lock()).await.unwrap();
             for _ in 0..3 {
                 soon(next.renewed()).await;
             }

@@ -23,7 +23,7 @@ fn a_server_that_cannot_compare_is_asked_by_scripts() {
         let c = plain(&url).await;
         let mut all = std::collections::BTreeMap::<String, u64>::new();
         for _ in 0..3 {
-            let guard = c.mutex("x").ttl(SEC).lock().await.unwrap();
+            let guard = c.mutex("x").ttl(4 * SEC).lock().await.unwrap();
             soon(guard.renewed()).await;
             guard.check().unwrap();
             guard.release().await.unwrap();

@@ -431,7 +431,7 @@ fn the_rights_that_are_named_are_enough() {
         let (a, b) = (redisson(&url).await, redisson(&url).await);
         assert_eq!(a.info().capabilities.taken_away, TakenAway::Pushed);
         let guard = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
-        let next = tokio::spawn(b.mutex("x").ttl(3 * SEC).lock());
+        let next = tokio::spawn(b.mutex("x").ttl(6 * SEC).lock());
         tokio::time::sleep(100 * MS).await;
         guard.release().await.unwrap();
         let next = soon(next).await.unwrap().unwrap();
@@ -439,7 +439,7 @@ fn the_rights_that_are_named_are_enough() {
         assert_eq!(a.list("x", &fencelock_core::Page::default()).await.unwrap().items.len(), 1);
         a.force_release("x", next.token()).await.unwrap();
         assert_eq!(soon(next.lost()).await, LossReason::TakenOver);
-        let reader = a.rw_lock("xy").ttl(3 * SEC).write().await.unwrap().downgrade().await.unwrap();
+        let reader = a.rw_lock("xy").ttl(6 * SEC).write().await.unwrap().downgrade().await.unwrap();
         let beside = b.rw_lock("xy").read().await.unwrap();
         soon(reader.renewed()).await;
         reader.release().await.unwrap();
@@ -485,7 +485,7 @@ fn a_token_is_kept_for_as_long_as_it_should_after_a_long_hold() {
     let cut = || assert_eq!(server.ask(&["PEXPIRE", token, "60000"]).unwrap(), ":1");
     runtime().block_on(async {
         let c = redisson(&format!("{}?retention=7201s", server.url())).await;
-        let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();
+        let guard = soon(c.mutex("x").ttl(5 * SEC).lock()).await.unwrap();
         cut();
         soon(guard.renewed()).await;
         assert!(pttl(&server, token) > 7_190_000, "{}", pttl(&server, token));
@@ -493,14 +493,14 @@ fn a_token_is_kept_for_as_long_as_it_should_after_a_long_hold() {
         guard.release().await.unwrap();
         assert!(pttl(&server, token) > 7_190_000, "{}", pttl(&server, token));
         // One that was taken away meanwhile is there again.
-        let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();
+        let guard = soon(c.mutex("x").ttl(5 * SEC).lock()).await.unwrap();
         assert_eq!(server.ask(&["DEL", token]).unwrap(), ":1");
         soon(guard.renewed()).await;
         assert_eq!(server.ask(&["GET", token]).unwrap(), guard.token().to_string());
         guard.release().await.unwrap();
         // RFencedLock's own ends never.
         server.ask(&["PERSIST", token]).unwrap();
-        let guard = soon(c.mutex("x").ttl(1_500 * MS).lock()).await.unwrap();
+        let guard = soon(c.mutex("x").ttl(5 * SEC).lock()).await.unwrap();
         soon(guard.renewed()).await;
         guard.release().await.unwrap();
         assert_eq!(pttl(&server, token), -1);

@@ -136,7 +136,7 @@ fn a_second_name_that_is_met_later_does_not_count() {
     five.0[4].kill();
     let proxy = Proxy::start(([127, 0, 0, 1], dead).into(), resp);
     let hosts = three.iter().map(|node| format!("127.0.0.1:{}", node.port())).chain([proxy.address().to_string()]);
-    let url = redlock_url(hosts) + "?ttl=1s";
+    let url = redlock_url(hosts) + "?ttl=3s";
     runtime().block_on(async {
         let c = client(&url).await;
         works(&c, "x").await;
@@ -175,7 +175,7 @@ fn names_that_change_places() {
     let ways = [Proxy::start(to(0), resp), Proxy::start(to(1), resp)];
     let hosts = ways.iter().map(|way| way.address().to_string()).chain([format!("127.0.0.1:{}", five.0[2].port())]);
     runtime().block_on(async {
-        let c = client(&(redlock_url(hosts) + "?ttl=1s")).await;
+        let c = client(&(redlock_url(hosts) + "?ttl=3s")).await;
         works(&c, "x").await;
         for turn in 1..4 {
             ways[0].lead_to(to(turn % 2));
@@ -320,7 +320,7 @@ fn every_script_may_come_twice() {
         let (a, b) = (client(&url).await, client(&url).await);
         let mut last = None;
         for _ in 0..5 {
-            let guard = soon(a.mutex("x").ttl(2 * SEC).lock()).await.unwrap();
+            let guard = soon(a.mutex("x").ttl(5 * SEC).lock()).await.unwrap();
             assert!(last.replace(guard.token()) < Some(guard.token()));
             assert!(five.parts("x", guard.id()).len() >= 3);
             assert!(b.mutex("x").try_lock().await.unwrap().is_err());

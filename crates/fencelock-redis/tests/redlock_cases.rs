@@ -70,11 +70,11 @@ fn a_renewal_prolongs_the_lease_on_every_node() {
     let five = Five::start();
     runtime().block_on(async {
         let c = five.client().await;
-        let guard = on_all(&five, &c, 3 * SEC).await;
-        // What is not renewed has two seconds by then, or less.
+        let guard = on_all(&five, &c, 6 * SEC).await;
+        // What is not renewed has four seconds by then, or less.
         for _ in 0..2 {
             soon(guard.renewed()).await;
-            eventually("all are prolonged", || async { left(&five, "x").iter().all(|left| *left > 2_200_000) }).await;
+            eventually("all are prolonged", || async { left(&five, "x").iter().all(|left| *left > 4_400_000) }).await;
         }
         guard.release().await.unwrap();
     });

@@ -116,7 +116,7 @@ fn with_the_older_protocol_at_the_next_renewal() {
     runtime().block_on(async {
         let c = client(&format!("{}?protocol=resp2", server.url())).await;
         assert_eq!(c.info().capabilities.taken_away, fencelock_core::TakenAway::AtRenewal);
-        let guard = c.mutex("x").ttl(1_500 * MS).lock().await.unwrap();
+        let guard = c.mutex("x").ttl(6 * SEC).lock().await.unwrap();
         soon(guard.renewed()).await;
         server.ask(&["DEL", "fl:x"]).unwrap();
         assert_eq!(soon(guard.lost()).await, LossReason::TakenOver);

@@ -178,7 +178,7 @@ fn scripts_that_are_forgotten_and_connections_that_are_killed() {
     runtime().block_on(async {
         for layout in LAYOUTS {
             let c = client(&(server.url() + layout)).await;
-            let guard = c.mutex("held").ttl(2_000 * MS).lock().await.unwrap();
+            let guard = c.mutex("held").ttl(5_000 * MS).lock().await.unwrap();
             for _ in 0..if layout.is_empty() { 5 } else { 2 } {
                 assert_eq!(server.ask(&["SCRIPT", "FLUSH"]).unwrap(), "+OK");
                 works(&c, "x").await;

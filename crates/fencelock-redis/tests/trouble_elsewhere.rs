@@ -61,7 +61,7 @@ async fn works(client: &Client, name: &str) {
 
 async fn scripts_and_connections(servers: &impl Servers) {
     let c = connect_to(&servers.url("")).await;
-    let guard = c.mutex("held").ttl(3_000 * MS).lock().await.unwrap();
+    let guard = c.mutex("held").ttl(6_000 * MS).lock().await.unwrap();
     for _ in 0..3 {
         servers.all(&["SCRIPT", "FLUSH"]);
         works(&c, "x").await;
@@ -156,7 +156,7 @@ fn in_a_redlock() {
     let five = Five::start();
     many_threads().block_on(async {
         let c = connect_to(&five.url()).await;
-        let guard = c.mutex("held").ttl(3_000 * MS).lock().await.unwrap();
+        let guard = c.mutex("held").ttl(6_000 * MS).lock().await.unwrap();
         let all = |words: &[&str]| five.0.iter().for_each(|node| drop(node.ask(words).unwrap()));
         for _ in 0..3 {
             all(&["SCRIPT", "FLUSH"]);

@@ -187,8 +187,8 @@ async fn what_is_taken_away() {
             tokio::time::sleep(MS * fastrand::u32(0..200)).await;
             let operator = operator.clone();
             all.push(tokio::spawn(async move {
-                operator.force_release(&name, held.token()).await.unwrap();
                 let began = Instant::now();
+                operator.force_release(&name, held.token()).await.unwrap();
                 let lost = tokio::time::timeout(30 * SEC, held.lost()).await.unwrap();
                 assert!([LossReason::TakenOver, LossReason::SessionEnded].contains(&lost), "{lost:?}");
                 began.elapsed()
@@ -278,11 +278,11 @@ async fn a_server_without_patience() {
     for query in WAYS {
         let url = server.url() + query;
         let (a, b) = (client(&url).await, client(&url).await);
-        let held = a.mutex(format!("x{query}")).ttl(3 * SEC).lock().await.unwrap();
-        let wait = tokio::spawn(b.mutex(format!("x{query}")).ttl(3 * SEC).lock());
+        let held = a.mutex(format!("x{query}")).ttl(6 * SEC).lock().await.unwrap();
+        let wait = tokio::spawn(b.mutex(format!("x{query}")).ttl(6 * SEC).lock());
         queued(&a, &format!("x{query}"), 1).await;
         let since = Instant::now();
-        while since.elapsed() < 5 * SEC {
+        while since.elapsed() < 7 * SEC {
             held.check().unwrap_or_else(|e| panic!("{query}: {e}"));
             assert!(!wait.is_finished(), "{query}: beside one who holds");
             tokio::time::sleep(50 * MS).await;
@@ -291,7 +291,7 @@ async fn a_server_without_patience() {
         let freed = Instant::now();
         within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
         println!("{query}: the next one is in after {:?}", freed.elapsed());
-        assert!(freed.elapsed() < 3 * SEC, "{query}: {:?}", freed.elapsed());
+        assert!(freed.elapsed() < LONG, "{query}: {:?}", freed.elapsed());
     }
 }
 /// Somebody removes the tables: that is said, and what to do about it; and nothing is held by a session then. (Red: told as
@@ -301,16 +301,16 @@ async fn tables_that_are_gone() {
     for query in ["", SESSION] {
         let server = Server::start();
         let a = client(&(server.url() + query)).await;
-        let kept = a.mutex("x").ttl(2 * SEC).lock().await.unwrap();
-        let released = a.mutex("z").ttl(2 * SEC).lock().await.unwrap();
+        let kept = a.mutex("x").ttl(6 * SEC).lock().await.unwrap();
+        let released = a.mutex("z").ttl(6 * SEC).lock().await.unwrap();
         let wait = tokio::spawn(client(&(server.url() + query)).await.mutex("x").lock());
         queued(&a, "x", 1).await;
         let left = held(&server);
         server.ask("DROP TABLE fencelock_lock CASCADE");
         let mut refused = vec![a.mutex("y").try_lock().await.unwrap_err(), a.mutex("y").lock().await.unwrap_err()];
-        // The end of its session may be told before.
+        // Its end, or that of its session, may be told before.
         let told = soon(released.release()).await.unwrap_err();
-        refused.extend(Some(told).filter(|error| query.is_empty() || error.kind() != ErrorKind::Lost));
+        refused.extend(Some(told).filter(|error| error.kind() != ErrorKind::Lost));
         refused.push(soon(wait).await.unwrap().unwrap_err());
         for error in refused {
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{query}: {error}");

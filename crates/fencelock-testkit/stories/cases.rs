@@ -78,20 +78,20 @@ async fn rows_that_somebody_keeps_end_no_session() {
         a.mutex(name).lock().await.unwrap().release().await.unwrap();
     }
     // Its lease is as long as that: without a sign of life it would be over.
-    let kept = a.mutex("kept").ttl(3 * SEC).lock().await.unwrap();
+    let kept = a.mutex("kept").ttl(6 * SEC).lock().await.unwrap();
     // In the same session.
     let (held, dropped) =
-        (a.mutex("x").ttl(3 * SEC).lock().await.unwrap(), a.mutex("y").ttl(3 * SEC).lock().await.unwrap());
+        (a.mutex("x").ttl(6 * SEC).lock().await.unwrap(), a.mutex("y").ttl(6 * SEC).lock().await.unwrap());
     // What it has to write when it is given back is written when the row is free.
-    let timed = a.mutex("w").ttl(3 * SEC).at_least(MS).lock().await.unwrap();
+    let timed = a.mutex("w").ttl(6 * SEC).at_least(MS).lock().await.unwrap();
     let mut terminal = Session::new(&server);
     terminal.ask("BEGIN; SELECT name FROM fencelock_lock FOR UPDATE");
     let began = Instant::now();
     drop(dropped);
     let releases = [tokio::spawn(held.release()), tokio::spawn(timed.release())];
-    let claim = tokio::spawn(a.mutex("z").ttl(3 * SEC).lock());
+    let claim = tokio::spawn(a.mutex("z").ttl(6 * SEC).lock());
     let waits = ["w", "x", "y"].map(|name| tokio::spawn(b.mutex(name).lock()));
-    while began.elapsed() < 3 * SEC {
+    while began.elapsed() < 6 * SEC {
         kept.check().unwrap();
         assert!(!claim.is_finished() && !waits.iter().any(|wait| wait.is_finished()), "a row was passed over");
         tokio::time::sleep(20 * MS).await;

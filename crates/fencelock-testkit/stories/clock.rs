@@ -65,7 +65,7 @@ pub(super) async fn clock_that_is_set(query: &str) {
     let clock = WallClock::new();
     let server = Server::by(&clock);
     let url = server.url() + query;
-    let (a, b, ttl) = (client(&url).await, client(&url).await, 3 * SEC);
+    let (a, b, ttl) = (client(&url).await, client(&url).await, 6 * SEC);
     let mut last = None;
     for (round, forward) in [true, false, false, true].into_iter().enumerate() {
         let held = soon(a.mutex("x").ttl(ttl).lock()).await.unwrap();
@@ -78,7 +78,7 @@ pub(super) async fn clock_that_is_set(query: &str) {
         clock.step(3_600 * SEC, forward);
         let began = Instant::now();
         if !forward {
-            while began.elapsed() < 4 * SEC {
+            while began.elapsed() < 7 * SEC {
                 held.check().unwrap();
                 assert!(!wait.is_finished(), "round {round}: beside one who holds");
                 tokio::time::sleep(20 * MS).await;
@@ -114,13 +114,13 @@ async fn a_clock_that_is_set_over_sessions() {
     let (a, b) = (client(&url).await, client(&url).await);
     let mut last = None;
     for (round, forward) in [true, false, false, true].into_iter().enumerate() {
-        let held = soon(a.mutex("x").ttl(3 * SEC).lock()).await.unwrap();
+        let held = soon(a.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
         assert!(Some(held.token()) > last, "round {round}: {:?} after {last:?}", held.token());
-        let wait = tokio::spawn(b.mutex("x").ttl(3 * SEC).lock());
+        let wait = tokio::spawn(b.mutex("x").ttl(6 * SEC).lock());
         queued(&a, "x", 1).await;
         clock.step(3_600 * SEC, forward);
         let (began, mut is_over) = (Instant::now(), false);
-        while began.elapsed() < 4 * SEC && !is_over {
+        while began.elapsed() < 7 * SEC && !is_over {
             is_over = held.check().is_err() || wait.is_finished();
             tokio::time::sleep(20 * MS).await;
         }
@@ -246,7 +246,7 @@ async fn a_look_of_one_who_is_gone() {
         }
     }
     let (of, worst) = (times.len(), percentile(&mut times, 1.0));
-    assert!(worst < 4 * SEC, "somebody who is gone has it: {worst:?}");
+    assert!(worst < 10 * SEC, "somebody who is gone has it: {worst:?}");
     let what = format!("{NAME}: a client is killed while its look is on its way: the next is in, slowest");
     bar(&what, format!("{worst:?} of {of}"), &format!("<= {GRANTED:?}"), worst <= GRANTED);
 }
@@ -300,7 +300,7 @@ async fn a_client_that_vanishes_while_it_waits() {
         }
     }
     let (of, worst) = (times.len(), percentile(&mut times, 1.0));
-    assert!(worst < 4 * SEC, "somebody who is gone has it: {worst:?}");
+    assert!(worst < 10 * SEC, "somebody who is gone has it: {worst:?}");
     let what = format!(
         "{NAME}: a client vanished while it waited for a row or the table: the next is in after it goes, slowest"
     );
@@ -434,6 +434,8 @@ pub(super) async fn stopped_inside_by(
     times.sort_unstable();
     times.iter().rev().take(5).for_each(|(took, which)| println!("{what}: {which}: {took:?}"));
     let (of, Some((worst, which))) = (times.len(), times.pop()) else { panic!("nobody was stopped") };
+    // However busy the machine is.
+    assert!(worst < 2 * ttl, "{which}: {worst:?}");
     let what =
         format!("{what}: stopped before, within or after a command, with a ttl of {ttl:?}: the next is in, slowest");
     bar(&what, format!("{worst:?} of {of} ({which})"), &format!("<= ttl + {late:?}"), worst <= ttl + late);

@@ -5,9 +5,9 @@ use fencelock_core::{Client, Error, Guard, Released, Result, Version};
 
 pub(super) async fn everything(url: &str) {
     let (a, b) = (client(url).await, client(url).await);
-    let held = a.mutex("m").ttl(3 * SEC).lock().await.unwrap();
+    let held = a.mutex("m").ttl(6 * SEC).lock().await.unwrap();
     // Some engines tell a loss with the next renewal, and some have no queue.
-    let waiting = tokio::spawn(b.mutex("m").ttl(3 * SEC).lock());
+    let waiting = tokio::spawn(b.mutex("m").ttl(6 * SEC).lock());
     if !url.contains("strategy=shedlock") {
         queued(&a, "m", 1).await;
     }
@@ -90,9 +90,9 @@ async fn rights_that_are_taken_away() {
             let given_back = soon(a.mutex("given back").ttl(5 * SEC).lock()).await.unwrap();
             server.ask(&format!("REVOKE {right}"));
             let mut refused = refusals(&a).await;
-            // A session that cannot give back one hold ends, and with it that hold: another of its ttl's, not of `held`'s.
+            // A session that cannot give back one hold ends, and with it that hold: another of its ttl's, not of `held`'s. And a lease may be over.
             let released = soon(given_back.release()).await.err();
-            refused.extend(released.filter(|error| more.is_empty() || error.kind() != ErrorKind::Lost));
+            refused.extend(released.filter(|error| error.kind() != ErrorKind::Lost));
             held.check().unwrap();
             needed += usize::from(!refused.is_empty());
             println!("{more} without {right}: {} refusals", refused.len());

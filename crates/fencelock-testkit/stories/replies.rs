@@ -78,7 +78,7 @@ fn a_hold_that_is_broken() {
         let (proxy, url) = proxied(&server);
         let (c, other) = (client(&url).await, client(&server.url()).await);
         for trouble in TROUBLES {
-            let held = other.mutex("x").ttl(2 * SEC).lock().await.unwrap();
+            let held = other.mutex("x").ttl(6 * SEC).lock().await.unwrap();
             let next = tokio::spawn(other.mutex("x").lock());
             queued(&other, "x", 1).await;
             let met = first(&proxy, "force", 1, trouble);

@@ -63,7 +63,7 @@ fn signs_of_life() {
         let (c, other) =
             (client(&(url + "?strategy=session")).await, client(&(server.url() + "?strategy=session")).await);
         for trouble in [Trouble::Twice, Trouble::LoseReply, Trouble::Lose, Trouble::Late(20 * MS)] {
-            let held = soon(c.mutex("x").ttl(3 * SEC).lock()).await.unwrap();
+            let held = soon(c.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
             let (token, until) = (held.token(), held.valid_until());
             let met = first_of(&proxy, LIVE.to_owned(), 1, trouble);
             eventually("it meets it", || std::future::ready(met.load(SeqCst) == 1)).await;

@@ -4,7 +4,7 @@ use fencelock::{Client, ErrorKind, LossReason, MultiLock, Page, TakenAway, block
 use std::{any::Any, future::Future, sync::Arc, thread, time::Duration};
 
 /// So long nothing takes that is not stuck.
-const STUCK: Duration = Duration::from_secs(20);
+const STUCK: Duration = Duration::from_secs(60);
 
 /// Every engine of this build that others reach, too, with its server.
 #[allow(unused_mut, unused_variables, reason = "a build without engines has none")]
@@ -44,7 +44,7 @@ async fn story(url: &str) {
     assert!(other.mutex("m").try_lock().await.unwrap().is_err());
     assert!(other.mutex("m").try_lock_for(Duration::from_millis(20)).await.unwrap().is_err());
     // Where nobody is told of what is taken away, the next renewal tells.
-    let ttl = if can.taken_away == TakenAway::Pushed { client.ttl() } else { can.min_ttl.max(Duration::from_secs(2)) };
+    let ttl = if can.taken_away == TakenAway::Pushed { client.ttl() } else { can.min_ttl.max(Duration::from_secs(6)) };
     let waiter = thread::spawn(move || {
         let wait = other.mutex("m").ttl(ttl).lock();
         pollster::block_on(wait).map(|guard| (guard, other))
@@ -130,7 +130,7 @@ async fn story(url: &str) {
         }
     }
     // Renewed by itself; one that is not is extended, or runs out, which is near before it is told.
-    let short = can.min_ttl.max(Duration::from_secs(1));
+    let short = can.min_ttl.max(Duration::from_secs(4));
     let guard = client.mutex("renewed").ttl(short).lock().await.unwrap();
     guard.renewed().await;
     guard.release().await.unwrap();
@@ -139,7 +139,7 @@ async fn story(url: &str) {
         guard.extend(2 * short).await.unwrap();
         assert!(guard.remaining() > short, "{url}");
         guard.release().await.unwrap();
-        let guard = client.mutex("fixed").lease(short).lock().await.unwrap();
+        let guard = client.mutex("fixed").lease(can.min_ttl.max(Duration::from_secs(1))).lock().await.unwrap();
         guard.suspect().await;
         assert_eq!(guard.lost().await, LossReason::Expired, "{url}");
     }

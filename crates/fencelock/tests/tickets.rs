@@ -13,7 +13,7 @@ use std::{
 };
 
 /// Of a hold that is left to itself.
-const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(6);
 
 fn main() {
     let args: Vec<String> = env::args().skip(1).collect();

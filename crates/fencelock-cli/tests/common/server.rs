@@ -97,9 +97,9 @@ pub(crate) fn a_killed_run_is_replaced(engine: &str, url: &str, ttl: &str) {
 /// The server goes while a job runs: the job is told to end, and has, before its lease is over. (Red: renewals that are not answered are
 /// passed over.)
 pub(crate) fn a_job_whose_server_goes_is_stopped(url: &str, goes: impl FnOnce()) {
-    let ttl = Duration::from_secs(6);
+    let ttl = Duration::from_secs(9);
     let script = "trap 'echo termed; exit 5' TERM; echo in; while :; do sleep 0.05; done";
-    let mut run = fencelock(url, &["run", "--ttl", "6s", "job", "--", "sh", "-c", script]);
+    let mut run = fencelock(url, &["run", "--ttl", "9s", "job", "--", "sh", "-c", script]);
     let mut run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut out = BufReader::new(run.stdout.take().unwrap());
     let (mut line, mut more) = (String::new(), String::new());

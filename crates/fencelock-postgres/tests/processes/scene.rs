@@ -115,8 +115,7 @@ impl<W: Way> processes::Scene for Scene<W> {
         let idle = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'fencelock' AND state = 'active'";
         processes::eventually("nothing works", Duration::from_secs(10), || self.server.ask(idle) == "0");
         let end = if W::SHARED {
-            let (end, now) = ("extract(epoch FROM lock_until) * 1000000", "timezone('utc', clock_timestamp())");
-            format!("SELECT ({end})::bigint FROM shedlock WHERE name = '{name}' AND lock_until > {now}")
+            format!("SELECT (extract(epoch FROM lock_until) * 1000000)::bigint FROM shedlock WHERE name = '{name}'")
         } else {
             format!("SELECT fencelock_us(until) FROM fencelock_lock WHERE name = '{name}' AND hold IS NOT NULL")
         };

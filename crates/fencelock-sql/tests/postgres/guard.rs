@@ -132,7 +132,7 @@ async fn renewals_do_not_wait() {
     let server = orders();
     let a = locks(&server.url()).await;
     let mut db = connect(&server).await;
-    let ttl = 3 * SEC;
+    let ttl = 6 * SEC;
     let (alone, beside) = (a.mutex("m").ttl(ttl).lock().await.unwrap(), a.rw_lock("r").ttl(ttl).read().await.unwrap());
     let mut tx = begin(&mut db).await;
     fence::guard(&mut tx, &alone).await.unwrap().unwrap();

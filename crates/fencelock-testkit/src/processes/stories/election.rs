@@ -7,7 +7,9 @@ const SEEN: Duration = Duration::from_millis(250);
 
 /// A leader is killed again and again: one leads at a time, terms rise, and observers in other processes see each of them soon.
 pub fn leaders<S: Scene>() {
-    let (scene, kills, ttl) = (S::new(), if full() { 50 } else { 2 }, 2 * S::BRIEF);
+    // At a tenth of the length nobody judges how soon the next one leads: a machine that stands still for a moment ends no term.
+    let (scene, kills, least) = (S::new(), if full() { 50 } else { 2 }, if full() { 0 } else { 5 });
+    let ttl = (2 * S::BRIEF).max(Duration::from_secs(least));
     let millis = ttl.as_millis().to_string();
     let candidate = |n: usize| scene.start(n, "campaign", &["boss", &format!("node-{n}"), &millis]);
     let mut observers = [0, 1].map(|n| scene.start(n, "observe", &["boss"]));
