@@ -47,6 +47,25 @@ async fn past_the_pooler() {
     within("who hears nothing", waits).await.unwrap().unwrap().release().await.unwrap();
 }
 
+/// Many come first at once: one makes the tables, and the others wait for it, though whoever looked in a pooler's session before remembers there
+/// that they are missing. (Red: the tables asked for by their names, which a session of the server remembers.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_come_first_behind_a_pooler() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::start(&server, "transaction");
+    for round in 0..5 {
+        server.ask("DROP SCHEMA public CASCADE; CREATE SCHEMA public");
+        let mut all = tokio::task::JoinSet::new();
+        for n in 0..24 {
+            let url = server.url_through(&pooler) + ["", "?strategy=shedlock"][n % 2];
+            all.spawn(async move { client(&url).await.mutex("x").ttl(60 * SEC).try_lock().await.map(drop) });
+        }
+        for tried in all.join_all().await {
+            tried.unwrap_or_else(|e| panic!("round {round}: {e}"));
+        }
+    }
+}
+
 /// A server that wants a certificate of whoever comes: leases, sessions and those who listen show it. (Red: no certificate shown.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_a_certificate() {

@@ -40,7 +40,11 @@ pub(crate) fn common(schema: &str) -> Part {
         schema: schema.to_owned(),
         unless: String::new(),
         made: made.replace("{s}", schema) + &first,
-        missing: format!("to_regclass({}) IS NULL", literal(&format!("{schema}.fencelock_meta"))),
+        // By its row: what is found by a name is remembered by the session, also past the turn that it has waited for.
+        missing: format!(
+            "NOT EXISTS (SELECT FROM pg_class WHERE relname = 'fencelock_meta' AND relnamespace = to_regnamespace({}))",
+            literal(schema)
+        ),
         version: format!("(SELECT version FROM {schema}.fencelock_meta)"),
         wanted: VERSION,
         what: "the tables",
