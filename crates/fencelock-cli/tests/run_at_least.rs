@@ -77,7 +77,7 @@ fn what_is_taken_away_after_the_job_costs_it_nothing() {
 fn one_that_joins_keeps_the_outer_one() {
     let place = Place::new();
     let began = Instant::now();
-    let mut outer = place.run(&[], "$F run x --reentrant --at-least 1500ms -- true; exit 3");
+    let mut outer = place.run(&[], "$F run x --reentrant --at-least 5s -- true; exit 3");
     assert_eq!(finish(outer.env("F", common::binary())).0, 3);
     assert!(began.elapsed() >= SO_LONG, "{:?}", began.elapsed());
 }
