@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Place, cannot_run, finish, finish_within};
-use fencelock_testkit::{Etcd, MariaDb, Port, Postgres, Redis, ZooKeeper};
+use fencelock_testkit::{Etcd, MariaDb, Port, Postgres, Redis, RedisOptions, ZooKeeper};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
@@ -179,9 +179,12 @@ fn a_browser_without_a_network_shows_every_plot() {
 fn every_engine_is_on_it_and_can_be_read() {
     let (place, redis, etcd) = (Place::on_disk(), Redis::start(), Etcd::start());
     let (postgres, mariadb, zookeeper) = (Postgres::start(), MariaDb::start(), ZooKeeper::start());
+    let nodes = Redis::several(3, &RedisOptions::default());
+    let redlock: Vec<_> = nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())).collect();
     let mut urls = vec!["memory:".to_owned(), place.url(), redis.url(), etcd.url(), zookeeper.url()];
-    urls.extend(["", "?strategy=session"].map(|strategy| postgres.url() + strategy));
-    urls.extend(["", "?doorbell=on", "?strategy=session"].map(|strategy| mariadb.url() + strategy));
+    urls.push(format!("redlock://{}", redlock.join(",")));
+    // Two of one place, which are told apart by more than that.
+    urls.extend([postgres.url(), mariadb.url(), mariadb.url() + "?doorbell=on"]);
     let many = urls.len();
     let mut command = place.fencelock();
     command.args(["bench", "--seconds", "0.5", "--tasks", "16", "--waiters", "2,8", "--holders", "20"]);

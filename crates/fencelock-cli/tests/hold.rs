@@ -4,6 +4,7 @@ mod common;
 
 use std::io::{BufRead, BufReader, PipeReader, PipeWriter, Write};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::pty::Shell;
 use common::{Place, Running, STUCK, code_of, end_of, finish, kill, pid_of, start, stop, until};
@@ -47,6 +48,39 @@ fn it_is_held_until_standard_input_ends() {
     drop(holder.stdin.take());
     assert_eq!(code_of(end_of(&mut holder)), 0);
     assert!(is_free(&place));
+}
+
+// Planted: `--write` taken for `-s`; the namespace, the file and the time left out.
+#[test]
+fn what_its_options_say_is_held() {
+    let place = Place::new();
+    let ends = |holder: &mut Running| {
+        drop(holder.stdin.take());
+        assert_eq!(code_of(end_of(holder)), 0);
+        assert!(is_free(&place));
+    };
+    for (options, mode, reader) in
+        [(&["-s"][..], "read", 0), (&["--write"], "write", 75), (&["--permits", "2/3"], "permits", 78)]
+    {
+        let (mut holder, object) = held(hold(&place, options).stdin(Stdio::piped()));
+        assert_eq!(object["mode"], mode);
+        assert_eq!(finish(&mut place.run(&["-s", "-n"], "true")).0, reader, "{options:?}");
+        ends(&mut holder);
+    }
+    let began = Instant::now();
+    let (mut holder, _) = held(hold(&place, &["--at-least", "2s"]).stdin(Stdio::piped()));
+    ends(&mut holder);
+    assert!(began.elapsed() >= Duration::from_secs(2), "{:?}", began.elapsed());
+    let (mut holder, _) = held(hold(&place, &["--namespace", "apart"]).stdin(Stdio::piped()));
+    assert!(is_free(&place));
+    assert_eq!(finish(place.fencelock().args(["status", "-q", "x", "--namespace", "apart"])).0, 0);
+    ends(&mut holder);
+    std::fs::write(place.path("url"), place.url()).expect("a file");
+    let file = place.path("url").display().to_string();
+    let mut command = hold(&place, &["--url-file", &file]);
+    let (mut holder, _) = held(command.env_remove("FENCELOCK_URL").stdin(Stdio::piped()));
+    assert!(!is_free(&place));
+    ends(&mut holder);
 }
 
 // Planted: /dev/null taken for an input that has ended; the signal's own code.
@@ -230,7 +264,7 @@ fn one_that_stood_still_is_told() {
     };
     let (_place, mut holder) = until("one is stopped elsewhere", stopped);
     kill(pid_of(&holder).as_raw_pid(), Signal::CONT);
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     assert_eq!(code_of(end_of(&mut holder)), 76);
     assert!(began.elapsed() < STUCK);
 }

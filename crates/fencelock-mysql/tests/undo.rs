@@ -27,6 +27,7 @@ const SESSION_CLAIMS: usize = 1;
 /// Those who hold, and those who wait.
 const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
+const SHARED: &str = "SELECT COUNT(*) FROM shedlock WHERE lock_until > UTC_TIMESTAMP(6)";
 const SESSIONS: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
                         + (SELECT COUNT(*) FROM fencelock_bearer)";
 

@@ -27,6 +27,7 @@ const SESSION_CLAIMS: usize = 3;
 /// Those who hold, and those who wait.
 const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
+const SHARED: &str = "SELECT count(*) FROM shedlock WHERE lock_until > timezone('utc', clock_timestamp())";
 const SESSIONS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
 
 /// Behind a pooler of transactions. (Red: a withdrawal that does nothing.)

@@ -451,3 +451,14 @@ async fn a_session_that_is_stopped_inside() {
     let what = format!("{NAME}, sessions");
     stopped_inside(&what, "?strategy=session", &CLAIMS[..SESSION_CLAIMS], SESSION_COMMANDS, SEC).await;
 }
+/// Of a row that is shared with ShedLock. (Red: a lease of twice its ttl.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_shared_row_of_a_client_that_is_stopped_inside() {
+    const COMMANDS: &[Sent] = &[
+        (Acquires, "fencelock_shed_acquire("),
+        (Renews, "fencelock_shed_renew("),
+        (Releases, "fencelock_shed_release("),
+    ];
+    let what = format!("{NAME}, ShedLock's table");
+    stopped_inside(&what, "?strategy=shedlock", &CLAIMS[..1], COMMANDS, 250 * MS).await;
+}

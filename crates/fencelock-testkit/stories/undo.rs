@@ -1,5 +1,5 @@
 //! Attempts that are given up while their commands are lost, late or doubled, their connections cut and the server stalled: the same on
-//! every database, for the tests that bring `Server`, `NAME`, `LEASES` and `SESSIONS`, which count what is left, and
+//! every database, for the tests that bring `Server`, `NAME`, `LEASES`, `SHARED` and `SESSIONS`, which count what is left, and
 //! `SESSION_CLAIMS`: how many of the claims sessions have.
 use super::*;
 
@@ -137,6 +137,12 @@ async fn no_orphan_of_a_lease() {
 async fn no_orphan_of_a_session() {
     no_orphan_outlives_its_attempt(&format!("{NAME}, sessions"), "?strategy=session", &CLAIMS[..1], SESSIONS).await;
 }
+/// In rows that are shared with ShedLock. (Red: a withdrawal that does nothing.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_orphan_of_a_shared_row() {
+    no_orphan_outlives_its_attempt(&format!("{NAME}, ShedLock's table"), "?strategy=shedlock", &CLAIMS[..1], SHARED)
+        .await;
+}
 /// Polls it so often at most, each time when it was woken, and drops it if it is not ready then.
 async fn polled<T>(what: impl Future<Output = T>, many: u32) -> Option<T> {
     let (mut what, mut left) = (std::pin::pin!(what), many);
@@ -233,6 +239,10 @@ async fn a_lease_that_is_dropped_at_every_point() {
 async fn a_session_that_is_dropped_at_every_point() {
     let what = format!("{NAME}, sessions");
     dropped_at_every_point(&what, "?strategy=session", &CLAIMS[..SESSION_CLAIMS], SESSIONS).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shared_row_that_is_dropped_at_every_point() {
+    dropped_at_every_point(&format!("{NAME}, ShedLock's table"), "?strategy=shedlock", &CLAIMS[..1], SHARED).await;
 }
 /// The runtime of those who ask is gone while their commands are on the way. What becomes of them is seen to elsewhere.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -77,6 +77,9 @@ async fn story(url: &str) {
     if can.read_write {
         let reader = client.rw_lock("rw").read().await.unwrap();
         assert!(client.rw_lock("rw").try_write().await.unwrap().is_err());
+        assert!(client.rw_lock("rw").try_write_for(Duration::from_millis(20)).await.unwrap().is_err());
+        other.rw_lock("rw").try_read().await.unwrap().unwrap().release().await.unwrap();
+        other.rw_lock("rw").try_read_for(STUCK).await.unwrap().unwrap().release().await.unwrap();
         reader.release().await.unwrap();
         let writer = client.rw_lock("rw").write().await.unwrap();
         if can.downgrade {
@@ -86,12 +89,15 @@ async fn story(url: &str) {
     if can.permits {
         let some = client.semaphore("s", 3).acquire(2).await.unwrap();
         assert!(client.semaphore("s", 3).try_acquire(2).await.unwrap().is_err());
+        assert!(client.semaphore("s", 3).try_acquire_for(2, Duration::from_millis(20)).await.unwrap().is_err());
         some.release().await.unwrap();
         client.semaphore("s", 3).resize(3, 4).await.unwrap();
         client.semaphore("s", 4).resize(4, 3).await.unwrap();
     }
     let term = client.election("e").campaign("me").await.unwrap();
     assert_eq!(&*client.election("e").leader().await.unwrap().unwrap().candidate, "me");
+    assert!(other.election("e").try_campaign("you").await.unwrap().is_err());
+    assert!(other.election("e").try_campaign_for("you", Duration::from_millis(20)).await.unwrap().is_err());
     let mut observer = client.election("e").observe();
     assert_eq!(&*observer.changed().await.unwrap().unwrap().candidate, "me");
     term.resign().await.unwrap();
