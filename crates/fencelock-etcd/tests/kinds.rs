@@ -124,7 +124,7 @@ async fn at_least_outlives_a_shutdown() {
     let etcd = Etcd::start();
     let (a, b) = (client(&etcd, 30 * SEC).await, client(&etcd, 30 * SEC).await);
     let began = std::time::Instant::now();
-    let job = a.mutex("cron").ttl(20 * SEC).at_least(8 * SEC).lock().await.unwrap();
+    let job = a.mutex("cron").ttl(10 * SEC).at_least(8 * SEC).lock().await.unwrap();
     a.mutex("other").lock().await.unwrap().release().await.unwrap();
     job.release().await.unwrap();
     a.shutdown(10 * SEC).await.unwrap();
