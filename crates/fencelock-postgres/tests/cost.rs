@@ -23,8 +23,11 @@ async fn one_statement_each(what: &str, query: &str, claims: &[(&str, Claim, Cla
     let log = || std::fs::read_to_string(server.folder().path().join("log")).unwrap();
     let a = client(&(server.url() + query)).await;
     a.mutex("first").lock().await.unwrap().release().await.unwrap();
-    // By whoever renews, who has begun now; not where the function is made.
-    let cleans = || log().lines().any(|line| line.contains(" AS call FROM ") && line.contains(".fencelock_clean("));
+    // By whoever renews, who has begun now; not where the function is made. Rows of others' are cleaned up by nobody.
+    let cleans = || {
+        query.contains("shedlock")
+            || log().lines().any(|line| line.contains(" AS call FROM ") && line.contains(".fencelock_clean("))
+    };
     eventually("its first clean-up is done", || std::future::ready(cleans())).await;
     for &(name, claim, _) in claims {
         // The connection is there.
@@ -50,6 +53,11 @@ async fn one_statement_each_of_a_lease() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_statement_each_of_a_session() {
     one_statement_each("PostgreSQL, sessions", "?strategy=session", &CLAIMS[..3], ["bear", "let_go"]).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_statement_each_of_a_shared_row() {
+    let calls = ["shed_acquire", "shed_release"];
+    one_statement_each("PostgreSQL, ShedLock's table", "?strategy=shedlock", &CLAIMS[..1], calls).await;
 }
 /// A try that fails writes nothing, and neither does a look of somebody who waits. (Red: the row locked before it was looked at.)
 async fn failed_tries_write_nothing(what: &str, query: &str, claims: &[(&str, Claim, Claim)]) {
@@ -83,6 +91,10 @@ async fn a_failed_try_writes_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_failed_try_of_a_session_writes_nothing() {
     failed_tries_write_nothing("PostgreSQL, sessions", "?strategy=session", &CLAIMS[..3]).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_failed_try_of_a_shared_row_writes_nothing() {
+    failed_tries_write_nothing("PostgreSQL, ShedLock's table", "?strategy=shedlock", &CLAIMS[..1]).await;
 }
 /// A renewal touches no index, and stays within its page. (Red: an index on the end.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
