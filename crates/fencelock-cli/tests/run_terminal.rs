@@ -252,6 +252,12 @@ fn a_terminal_that_goes_away_ends_the_wait() {
         place.waiting(0);
         until(&format!("the end of {line}"), || (!lives(pid)).then_some(()));
     }
+    // Whoever has called it, and goes on, is told of what it died.
+    let mut shell = Shell::start(&place);
+    shell.line("bash -c 'trap : HUP; $F run x -- true; echo $? > $D/code'");
+    shell.expect("waiting for x: held ");
+    drop(shell);
+    assert_eq!(place.line("code"), "129");
     common::kill(job, rustix::process::Signal::KILL);
     end_of(&mut holder);
     assert_eq!(finish(&mut place.run(&["-n"], "exit 4")).0, 4);
