@@ -187,7 +187,7 @@ fn every_engine_is_on_it_and_can_be_read() {
     urls.extend([postgres.url(), mariadb.url(), mariadb.url() + "?doorbell=on"]);
     let many = urls.len();
     let mut command = place.fencelock();
-    command.args(["bench", "--seconds", "0.5", "--tasks", "16", "--waiters", "2,8", "--holders", "20"]);
+    command.args(["bench", "--seconds", "1", "--tasks", "16", "--waiters", "2,8", "--holders", "20"]);
     let (code, out, err) = finish_within(command.args(urls).args(["--html", "page.html"]), Duration::from_secs(240));
     assert_eq!((code, out.lines().count()), (0, many * (2 + 4)), "{out}{err}");
     for width in [1000, 600] {

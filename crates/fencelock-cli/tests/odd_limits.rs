@@ -87,7 +87,7 @@ fn what_is_held_stays_renewed_and_is_given_back_without_a_descriptor() {
     descriptors(minder_of(wrapper), 3);
     renewed(&place, 3);
     assert_eq!(finish(&mut place.run(&["-n"], "true")).0, 75);
-    let mut waiter = start(&mut place.run(&["--ttl", "60s"], "exit 5"));
+    let mut waiter = start(&mut place.run(&["--ttl", "10m"], "exit 5"));
     place.waiting(1);
     fs::remove_file(place.path("held")).expect("it is held");
     assert_eq!((code_of(end_of(&mut holder)), code_of(end_of(&mut waiter))), (0, 5));
@@ -100,12 +100,12 @@ fn whoever_waits_without_a_descriptor_gets_it_or_says_so() {
     let place = Place::new();
     for (again, dies) in [(false, false), (true, false), (true, true)] {
         place.clear();
-        let mut holder = start(&mut place.run(&["--ttl", "60s"], HOLD));
+        let mut holder = start(&mut place.run(&["--ttl", "10m"], HOLD));
         is_held(&place);
-        let mut waiter = start(place.run(&["--ttl", "60s"], "exit 5").stderr(Stdio::piped()));
+        let mut waiter = start(place.run(&["--ttl", "10m"], "exit 5").stderr(Stdio::piped()));
         place.waiting(1);
         descriptors(pid_of(&waiter), 3);
-        let mut third = start(&mut place.run(&["--ttl", "60s"], "exit 6"));
+        let mut third = start(&mut place.run(&["--ttl", "10m"], "exit 6"));
         place.waiting(2);
         if again {
             descriptors(pid_of(&waiter), 1024);
@@ -125,7 +125,7 @@ fn whoever_waits_without_a_descriptor_gets_it_or_says_so() {
     }
     // Who has no job needs none.
     place.clear();
-    let mut holder = start(&mut place.run(&["--ttl", "60s"], HOLD));
+    let mut holder = start(&mut place.run(&["--ttl", "10m"], HOLD));
     is_held(&place);
     let mut waiter = start(place.fencelock().args(["hold", "x"]).stdout(Stdio::piped()).stdin(Stdio::piped()));
     place.waiting(1);
@@ -170,9 +170,9 @@ fn a_disk_that_fills_up_while_it_is_held_and_waited_for() {
         return;
     }
     let script = r#"
-        "$F" run x --ttl 60s -- bash -c "$job; exit 5" & holder=$!
+        "$F" run x --ttl 10m -- bash -c "$job; exit 5" & holder=$!
         there $D/held
-        "$F" run x --ttl 60s -- bash -c 'echo $FENCELOCK_TOKEN > $D/next; exit 6' & waiter=$!
+        "$F" run x --ttl 10m -- bash -c 'echo $FENCELOCK_TOKEN > $D/next; exit 6' & waiter=$!
         waits
         full
         "$F" run -n y -- touch $D/ran 2> $D/now; echo $? >> $D/now
@@ -252,10 +252,10 @@ fn a_fuse_mount_is_refused_and_works_where_it_is_trusted() {
         export FENCELOCK_URL="sqlite:$D/fuse/locks.db?filesystem=trust"
         waits() { until "$F" status x --json | grep -q '"position":1'; do sleep 0.01; done; }
         hold() {
-            "$F" run x --ttl 60s -- bash -c 'touch $D/held; while [ -e $D/held ]; do sleep 0.02; done' & holder=$!
+            "$F" run x --ttl 10m -- bash -c 'touch $D/held; while [ -e $D/held ]; do sleep 0.02; done' & holder=$!
             while [ ! -e $D/held ]; do sleep 0.01; done
             "$F" run -n x -- touch $D/ran; echo $? >> $D/codes
-            "$F" run x --ttl 60s -- bash -c 'echo $FENCELOCK_TOKEN >> $D/tokens; exit 6' & waiter=$!
+            "$F" run x --ttl 10m -- bash -c 'echo $FENCELOCK_TOKEN >> $D/tokens; exit 6' & waiter=$!
             waits
         }
         hold; rm $D/held; wait $holder; echo $? >> $D/codes; wait $waiter; echo $? >> $D/codes

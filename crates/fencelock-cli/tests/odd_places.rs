@@ -148,10 +148,10 @@ fn where_the_kernel_tells_of_no_files() {
         return cannot_run("the limit of inotify cannot be set here");
     }
     // Hand-over, and a death: nobody is told of it by inotify.
-    let hold = "exec $F run x --ttl 60s -- bash -c 'echo $$ > $D/job; exec sleep 600'";
+    let hold = "exec $F run x --ttl 10m -- bash -c 'echo $$ > $D/job; exec sleep 600'";
     let mut holder = start(without(hold).stderr(Stdio::null()));
     let job = place.pid("job").as_raw_pid();
-    let mut waiter = start(without("exec $F run x --ttl 60s -- true").stderr(Stdio::null()));
+    let mut waiter = start(without("exec $F run x --ttl 10m -- true").stderr(Stdio::null()));
     place.waiting(1);
     kill(job, Signal::TERM);
     end_of(&mut holder);
@@ -159,7 +159,7 @@ fn where_the_kernel_tells_of_no_files() {
     place.clear();
     let mut holder = start(without(hold).stderr(Stdio::null()));
     let job = place.pid("job").as_raw_pid();
-    let mut waiter = start(without("exec $F run x --ttl 60s -- true").stderr(Stdio::null()));
+    let mut waiter = start(without("exec $F run x --ttl 10m -- true").stderr(Stdio::null()));
     place.waiting(1);
     holder.kill().expect("a child to kill");
     let killed = Instant::now();

@@ -31,7 +31,7 @@ const ALL: [(&[&str], i32); 14] = [
 /// One that has `x` held, and a value in `c`.
 fn place() -> (Place, Running) {
     let place = Place::new();
-    let holder = start(place.run(&["--ttl", "60s"], "touch $D/held; exec sleep 600").stderr(Stdio::null()));
+    let holder = start(place.run(&["--ttl", "10m"], "touch $D/held; exec sleep 600").stderr(Stdio::null()));
     until("it is held", || place.path("held").exists().then_some(()));
     assert_eq!(finish(place.fencelock().args(["cell", "set", "c", "1"])).0, 0);
     (place, holder)

@@ -14,7 +14,7 @@ use fencelock_testkit::processes::{bar, full, tenth};
 use rustix::process::Signal;
 
 /// A lease whose end would be told as stuck: what comes before it is not its doing.
-const LONG: &str = "60s";
+const LONG: &str = "10m";
 const LIMIT: Duration = Duration::from_millis(150);
 
 /// Starts a job that is hard to kill.
@@ -27,7 +27,7 @@ fn holder(place: &Place, ttl: &str) -> Running {
 
 /// Adds one that waits for the lock, as the n-th.
 fn waiter(place: &Place, n: usize, script: &str) -> Running {
-    let waiter = start(&mut place.run(&[], script));
+    let waiter = start(&mut place.run(&["--ttl", LONG], script));
     place.waiting(n);
     waiter
 }

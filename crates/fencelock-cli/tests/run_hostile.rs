@@ -174,7 +174,7 @@ ls /proc/$$/fd > $D/fds; exec 9<> <(:); echo $$ > $D/job
 while :; do echo "$$ $EPOCHREALTIME" >> $D/beats; read -t 0.005 -u 9; done"#;
     for _ in 0..fencelock_testkit::processes::tenth(50) {
         place.clear();
-        let mut holder = start(place.run(&["--ttl", "60s"], job).stderr(Stdio::null()));
+        let mut holder = start(place.run(&["--ttl", "10m"], job).stderr(Stdio::null()));
         place.line("job");
         assert!(!place.read("fds").lines().any(|n| n.parse::<u32>().is_ok_and(|n| n >= 100)), "{}", place.read("fds"));
         until("a beat", || place.path("beats").exists().then_some(()));
@@ -225,11 +225,11 @@ int main(int c, char **v) {
     let mut next = start(&mut place.run(&[], NEXT));
     assert_eq!(code_of(end_of(&mut holder)), 76);
     assert_eq!(code_of(end_of(&mut next)), 0);
-    if place.read("beats").lines().count() <= 60 {
-        return common::not_run("this machine is too slow to make it hard");
-    }
     assert!(place.last_beat() < granted(&place));
     assert_eq!(place.beating(), [0; 0]);
+    if place.read("beats").lines().count() <= 60 {
+        common::not_run("this machine is too slow to make it hard");
+    }
 }
 
 // Planted: TERM without CONT; killing by the group.
@@ -402,7 +402,7 @@ fn a_standard_error_that_nobody_reads_holds_up_nobody_who_kills() {
     for minder_dies in [false, true] {
         place.clear();
         let (reader, writer) = full();
-        let script = "run --ttl 60s x -- bash -c './rights 4000 & echo $! > job; sleep 600'";
+        let script = "run --ttl 10m x -- bash -c './rights 4000 & echo $! > job; sleep 600'";
         let mut holder = start(nobody(&place, script).stderr(writer));
         let wrapper = pid_of(&holder);
         let minder = common::minder_of(wrapper).as_raw_pid();

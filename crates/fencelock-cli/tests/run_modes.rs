@@ -144,7 +144,7 @@ fn one_who_shares_dies_and_the_next_gets_in_after_its_job() {
         let place = Place::new();
         let other = holder(&place, sharing, "other");
         place.line("other");
-        let mut dying = start(place.run(&[sharing, &["--ttl", "60s"]].concat(), BEATS).stderr(Stdio::null()));
+        let mut dying = start(place.run(&[sharing, &["--ttl", "10m"]].concat(), BEATS).stderr(Stdio::null()));
         place.line("ready");
         let mut next = start(&mut place.run(alone, NEXT));
         place.waiting(1);

@@ -48,7 +48,7 @@ fn a_release_that_nobody_answers_is_no_loss() {
 fn a_signal_ends_the_wait_for_a_release() {
     for signal in [Signal::TERM, Signal::INT] {
         let (place, redis) = (Place::new(), Redis::start());
-        let (mut holder, minder) = held(&place, &redis, "60s");
+        let (mut holder, minder) = held(&place, &redis, "10m");
         redis.pause(true);
         fs::write(place.path("go"), "").expect("a file");
         until("the end of the minder", || (!Path::new(&minder).exists()).then_some(()));

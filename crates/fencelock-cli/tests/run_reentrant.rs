@@ -214,7 +214,7 @@ fn dead_before_the_next(place: &Place, next: &mut Running) {
 fn whatever_ends_the_outer_hold_ends_its_job_before() {
     for round in 0..4 {
         let place = Place::new();
-        let lease = if round == 0 { "5s" } else { "60s" };
+        let lease = if round == 0 { "5s" } else { "10m" };
         let (mut holder, mut next) = joined(&place, &["--ttl", lease]);
         let wrapper = pid_of(&holder);
         match round {

@@ -451,7 +451,7 @@ impl Link {
     /// its client meanwhile: it is one message (SAFETY E7). It is of this version then, or refused.
     async fn make(&self, part: &Part) -> Result<(), Fault> {
         // By a catalog, so that nothing fails where it is not there.
-        let missing = self.again(&format!("SELECT {}", part.missing)).await?;
+        let missing = self.again(&format!("SELECT {}", part.is_missing)).await?;
         if missing.first().and_then(|row| row.get(0)) == Some("t") {
             let conn = self.aside().await?;
             let make = format!("{READ_COMMITTED}{}", part.script());

@@ -58,7 +58,14 @@ async fn many_come_first_behind_a_pooler() {
         let mut all = tokio::task::JoinSet::new();
         for n in 0..24 {
             let url = server.url_through(&pooler) + ["", "?strategy=shedlock"][n % 2];
-            all.spawn(async move { client(&url).await.mutex("x").ttl(60 * SEC).try_lock().await.map(drop) });
+            all.spawn(async move {
+                let client = client(&url).await;
+                if let Ok(held) = client.mutex("x").ttl(60 * SEC).try_lock().await? {
+                    held.release().await?;
+                }
+                // Nothing of it is under way when the tables go.
+                client.shutdown(LONG).await
+            });
         }
         for tried in all.join_all().await {
             tried.unwrap_or_else(|e| panic!("round {round}: {e}"));

@@ -129,3 +129,14 @@ async fn what_is_printed_is_what_is_made() {
         assert_eq!(printed.replace("\"Locks\"", "\"Others\""), *made);
     }
 }
+/// Whoever uses tables that are there need not be able to read the catalog. (Red: the tables looked for in it with each connect.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_catalog_that_is_not_for_everybody() {
+    let server = start();
+    Config::from_url(&server.url()).unwrap().migrate(Some(ROLE)).await.unwrap();
+    server.ask("REVOKE SELECT ON pg_catalog.pg_class FROM PUBLIC");
+    for query in ["", "?strategy=session"] {
+        let ours = client(&app(&server, query)).await;
+        ours.mutex("x").lock().await.unwrap().release().await.unwrap();
+    }
+}

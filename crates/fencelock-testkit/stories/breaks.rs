@@ -291,7 +291,7 @@ async fn a_server_without_patience() {
         let freed = Instant::now();
         within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
         println!("{query}: the next one is in after {:?}", freed.elapsed());
-        assert!(freed.elapsed() < LONG, "{query}: {:?}", freed.elapsed());
+        assert!(freed.elapsed() < 6 * SEC, "{query}: {:?}", freed.elapsed());
     }
 }
 /// Somebody removes the tables: that is said, and what to do about it; and nothing is held by a session then. (Red: told as
@@ -302,15 +302,15 @@ async fn tables_that_are_gone() {
         let server = Server::start();
         let a = client(&(server.url() + query)).await;
         let kept = a.mutex("x").ttl(6 * SEC).lock().await.unwrap();
-        let released = a.mutex("z").ttl(6 * SEC).lock().await.unwrap();
+        let released = a.mutex("z").ttl(60 * SEC).lock().await.unwrap();
         let wait = tokio::spawn(client(&(server.url() + query)).await.mutex("x").lock());
         queued(&a, "x", 1).await;
         let left = held(&server);
         server.ask("DROP TABLE fencelock_lock CASCADE");
         let mut refused = vec![a.mutex("y").try_lock().await.unwrap_err(), a.mutex("y").lock().await.unwrap_err()];
-        // Its end, or that of its session, may be told before.
+        // The end of its session may be told before.
         let told = soon(released.release()).await.unwrap_err();
-        refused.extend(Some(told).filter(|error| error.kind() != ErrorKind::Lost));
+        refused.extend(Some(told).filter(|error| query.is_empty() || error.kind() != ErrorKind::Lost));
         refused.push(soon(wait).await.unwrap().unwrap_err());
         for error in refused {
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{query}: {error}");

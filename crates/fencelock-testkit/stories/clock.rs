@@ -434,8 +434,8 @@ pub(super) async fn stopped_inside_by(
     times.sort_unstable();
     times.iter().rev().take(5).for_each(|(took, which)| println!("{what}: {which}: {took:?}"));
     let (of, Some((worst, which))) = (times.len(), times.pop()) else { panic!("nobody was stopped") };
-    // However busy the machine is.
-    assert!(worst < 2 * ttl, "{which}: {worst:?}");
+    // However busy the machine is: a lease of twice its ttl is seen.
+    assert!(worst < 2 * ttl - SEC, "{which}: {worst:?}");
     let what =
         format!("{what}: stopped before, within or after a command, with a ttl of {ttl:?}: the next is in, slowest");
     bar(&what, format!("{worst:?} of {of} ({which})"), &format!("<= ttl + {late:?}"), worst <= ttl + late);

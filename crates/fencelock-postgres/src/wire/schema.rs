@@ -17,8 +17,11 @@ pub(crate) struct Part {
     /// What is to be known of the schema first.
     unless: String,
     made: String,
-    /// Whether it is missing, as an expression, and which version of it is there.
-    pub(crate) missing: String,
+    /// Whether it is missing, as an expression: for anybody, in a transaction of its own; and for whoever has waited for his turn in this one.
+    /// What a session has looked for by its name it remembers, also as missing, past a turn that it waits for: through a pooler it may have looked.
+    pub(crate) is_missing: String,
+    missing: String,
+    /// Which version of it is there.
     pub(crate) version: String,
     wanted: i64,
     /// Of what, and what to do where another one is there.
@@ -40,9 +43,10 @@ pub(crate) fn common(schema: &str) -> Part {
         schema: schema.to_owned(),
         unless: String::new(),
         made: made.replace("{s}", schema) + &first,
-        // By its row: what is found by a name is remembered by the session, also past the turn that it has waited for.
+        is_missing: format!("to_regclass({}) IS NULL", literal(&format!("{schema}.fencelock_meta"))),
         missing: format!(
-            "NOT EXISTS (SELECT FROM pg_class WHERE relname = 'fencelock_meta' AND relnamespace = to_regnamespace({}))",
+            "NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = 'fencelock_meta' \
+             AND relnamespace = pg_catalog.to_regnamespace({}))",
             literal(schema)
         ),
         version: format!("(SELECT version FROM {schema}.fencelock_meta)"),
@@ -69,11 +73,13 @@ pub(crate) fn shedlock(schema: &str) -> Part {
         literal(&format!("{schema}.shedlock")),
         literal(schema),
     );
+    let missing = format!("(SELECT shed FROM {schema}.fencelock_meta) IS NULL");
     Part {
         schema: schema.to_owned(),
         unless,
         made: made + &format!("UPDATE {schema}.fencelock_meta SET shed = {SHEDLOCK};\n"),
-        missing: format!("(SELECT shed FROM {schema}.fencelock_meta) IS NULL"),
+        is_missing: missing.clone(),
+        missing,
         version: format!("(SELECT shed FROM {schema}.fencelock_meta)"),
         wanted: SHEDLOCK,
         what: "the functions for ShedLock",

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// before it was lost, commits nothing (SAFETY G1). Both are of a database with accounts.
 pub(crate) async fn outlives_its_lease<T: Transaction>([a, b]: [Locks; 2], mut first: Tx<T>, mut later: Tx<T>) {
     let account = |id: i32| Row::of("account").key("id", id);
-    let held = a.mutex("x").lease(Duration::from_secs(3)).lock().await.unwrap();
+    let held = a.mutex("x").lease(Duration::from_secs(6)).lock().await.unwrap();
     fence::guard(&mut first, &held).await.unwrap().unwrap();
     let wait = tokio::spawn(b.mutex("x").lock());
     assert_eq!(account(1).update(&mut first, 1, [("balance", 7)]).await.unwrap(), Ok(2));

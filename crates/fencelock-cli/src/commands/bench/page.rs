@@ -245,7 +245,7 @@ fn name(rows: &[Row], row: &Row) -> String {
 
 /// As much of a place as there is room for in a plot: its beginning and its end.
 fn brief(endpoint: &str) -> String {
-    const HALF: usize = 23;
+    const HALF: usize = 17;
     let all: Vec<char> = plain(endpoint).chars().collect();
     if all.len() <= 2 * HALF + 1 {
         return all.into_iter().collect();
@@ -351,7 +351,7 @@ mod tests {
                 && page.contains("redis://d, URL 3, ")
         );
         let long = format!("redis://{}:6379,z", "é".repeat(80));
-        assert_eq!(brief(&long), format!("redis://{}…{}:6379,z", "é".repeat(15), "é".repeat(16)));
+        assert_eq!(brief(&long), format!("redis://{}…{}:6379,z", "é".repeat(9), "é".repeat(10)));
         assert!(!page.contains("<script") && page.contains(">12,345<"), "{page}");
         assert_eq!([7.25, 120.0, 1_234_567.0].map(grouped), ["7.3", "120", "1,234,567"]);
         assert_eq!([20.0, 1_500.0, 2e6].map(time), ["20 µs", "1.5 ms", "2 s"]);
