@@ -161,7 +161,7 @@ fn a_waiter_says_who_is_in_the_way_for_as_long_as_it_is() {
 #[test]
 fn the_line_tells_who_holds_it_for_how_long_and_how_many_come_before() {
     let place = Place::new();
-    let mut holder = start(&mut place.run(&["--ttl", "10m"], "echo $$ > $D/job; exec sleep 600"));
+    let mut holder = start(&mut place.run(&["--ttl", "60s"], "echo $$ > $D/job; exec sleep 600"));
     let job = place.pid("job").as_raw_pid();
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").expect("a name");
     let who = format!(" by {} pid {} \"bash\" (token {}, lease ", host.trim(), holder.id(), place.token());
@@ -173,7 +173,7 @@ fn the_line_tells_who_holds_it_for_how_long_and_how_many_come_before() {
     assert!(err.starts_with("fencelock: x was not got: held ") && err.contains(&who), "{err}");
     let mut shell = Shell::start(&place);
     let began = Instant::now();
-    shell.line("$F run x --ttl 10m -- echo $((6*7)):in");
+    shell.line("$F run x --ttl 60s -- echo $((6*7)):in");
     shell.expect("waiting for x: held ");
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
     shell.expect(&who);
@@ -237,7 +237,7 @@ fn one_that_is_sent_to_the_background_says_no_more() {
 #[test]
 fn a_terminal_that_goes_away_ends_the_wait() {
     let place = Place::new();
-    let mut holder = start(&mut place.run(&["--ttl", "10m"], "echo $$ > $D/job; exec sleep 600"));
+    let mut holder = start(&mut place.run(&["--ttl", "60s"], "echo $$ > $D/job; exec sleep 600"));
     let job = place.pid("job").as_raw_pid();
     for (line, shown) in [
         ("$F run x -- bash -c 'echo yes > $D/ran'", "waiting for x: held "),
@@ -294,20 +294,20 @@ fn a_terminal_that_goes_away_ends_the_job_and_the_hold() {
     let place = Place::new();
     let is_free = || finish(place.fencelock().args(["status", "-q", "x"])).0 == 1;
     let mut shell = Shell::start(&place);
-    shell.line("$F run x --ttl 10m -- bash -c 'echo $$ > $D/job; exec sleep 600'");
+    shell.line("$F run x --ttl 60s -- bash -c 'echo $$ > $D/job; exec sleep 600'");
     let job = place.pid("job").as_raw_pid();
     drop(shell);
     until("the end of the job", || (!lives(job)).then_some(()));
     until("a free lock", || is_free().then_some(()));
     let mut shell = Shell::start(&place);
-    shell.line("$F hold x --ttl 10m");
+    shell.line("$F hold x --ttl 60s");
     shell.expect("\"token\":");
     drop(shell);
     until("a free lock", || is_free().then_some(()));
     // A job that does not mind: it has its lock for as long as it runs.
     place.clear();
     let mut shell = Shell::start(&place);
-    shell.line("$F run x --ttl 10m -- bash -c 'trap \"\" HUP; exec 9<> <(:); echo $$ > $D/job; while [ ! -e $D/go ]; do read -t 0.02 -u 9; done; echo done > $D/done'");
+    shell.line("$F run x --ttl 60s -- bash -c 'trap \"\" HUP; exec 9<> <(:); echo $$ > $D/job; while [ ! -e $D/go ]; do read -t 0.02 -u 9; done; echo done > $D/done'");
     let job = place.pid("job").as_raw_pid();
     drop(shell);
     assert!(lives(job) && !is_free());

@@ -14,7 +14,7 @@ fn the_line(engine: &str, url: &str, hostile: Option<&dyn Fn() -> &'static str>)
     let mut shell = Shell::start(&place);
     shell.line(&format!("export FENCELOCK_URL='{url}'"));
     shell.line(
-        "$F run x --ttl 10m --note $'night\\x1b[31mly' -- bash -c 'echo $$ $FENCELOCK_TOKEN > $D/job; sleep 600' &",
+        "$F run x --ttl 60s --note $'night\\x1b[31mly' -- bash -c 'echo $$ $FENCELOCK_TOKEN > $D/job; sleep 600' &",
     );
     let said = place.line("job");
     let (job, token) = said.split_once(' ').expect("two words");

@@ -324,7 +324,8 @@ fn every_script_may_come_twice() {
             assert!(last.replace(guard.token()) < Some(guard.token()));
             assert!(five.parts("x", guard.id()).len() >= 3);
             assert!(b.mutex("x").try_lock().await.unwrap().is_err());
-            let wait = tokio::spawn(b.mutex("x").lock());
+            // What is left of it where its end did not arrive lasts for as long as that.
+            let wait = tokio::spawn(b.mutex("x").ttl(9 * SEC).lock());
             queued(&a, "x", 1).await;
             soon(guard.renewed()).await;
             guard.release().await.unwrap();

@@ -301,8 +301,8 @@ async fn tables_that_are_gone() {
     for query in ["", SESSION] {
         let server = Server::start();
         let a = client(&(server.url() + query)).await;
-        let kept = a.mutex("x").ttl(6 * SEC).lock().await.unwrap();
-        let released = a.mutex("z").ttl(60 * SEC).lock().await.unwrap();
+        let kept = a.mutex("x").ttl(9 * SEC).lock().await.unwrap();
+        let released = a.mutex("z").ttl(9 * SEC).lock().await.unwrap();
         let wait = tokio::spawn(client(&(server.url() + query)).await.mutex("x").lock());
         queued(&a, "x", 1).await;
         let left = held(&server);
