@@ -5,7 +5,7 @@ mod common;
 use std::io::Write;
 use std::process::Stdio;
 
-use common::{Place, Running, code_of, end_of, finish, start};
+use common::{Place, Running, code_of, done, end_of, finish, start};
 use serde_json::Value;
 
 fn json(place: &Place) -> Value {
@@ -119,8 +119,8 @@ fn those_who_come_together_lose_no_write() {
         let mut bash = std::process::Command::new("bash");
         start(bash.args(["-c", script]).env("F", common::binary()).env("FENCELOCK_URL", place.url()))
     };
-    let mut all: Vec<_> = (0..3).map(|_| one()).collect();
-    all.iter_mut().for_each(|one| assert_eq!(code_of(end_of(one)), 0));
+    let all: Vec<_> = (0..3).map(|_| one()).collect();
+    all.into_iter().for_each(|one| assert_eq!(done(one), 0));
     assert_eq!(finish(place.fencelock().args(["cell", "get", "n"])).1, "30");
 }
 

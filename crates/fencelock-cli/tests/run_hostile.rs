@@ -227,9 +227,7 @@ int main(int c, char **v) {
     assert_eq!(code_of(end_of(&mut next)), 0);
     assert!(place.last_beat() < granted(&place));
     assert_eq!(place.beating(), [0; 0]);
-    if place.read("beats").lines().count() <= 60 {
-        common::not_run("this machine is too slow to make it hard");
-    }
+    assert!(place.read("beats").lines().count() > 60, "too slow to be hard");
 }
 
 // Planted: TERM without CONT; killing by the group.

@@ -294,7 +294,9 @@ async fn a_row_that_is_not_there_yet() {
     let mut other = Session::new(&server);
     let columns = "name, lock_until, locked_at, locked_by";
     other.ask(&format!("BEGIN; INSERT INTO shedlock ({columns}) VALUES ('new', '2001-01-01', '2001-01-01', 'x')"));
+    let began = Instant::now();
     assert!(soon(ours.mutex("new").try_lock()).await.unwrap().is_err());
+    assert!(began.elapsed() < 2 * SEC, "{:?}", began.elapsed());
     let waiting = tokio::spawn(ours.mutex("new").lock());
     other.ask("ROLLBACK");
     soon(waiting).await.unwrap().unwrap().release().await.unwrap();

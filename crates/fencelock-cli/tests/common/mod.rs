@@ -16,8 +16,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
-/// What counts as stuck.
-pub(crate) const STUCK: Duration = Duration::from_secs(60);
+/// What counts as stuck: less than is left of a lease of 30 s that is renewed, so that no end of one is taken for what comes before it.
+pub(crate) const STUCK: Duration = Duration::from_secs(18);
 
 /// A directory of this test's own, with a database in it; gone at the end, with every process that was told of it.
 pub(crate) struct Place {
@@ -121,7 +121,7 @@ impl Place {
     pub(crate) fn sql(&self, statement: &str) -> String {
         let (code, out, err) = finish(
             // After a kill -9 whoever comes first puts the database in order, and keeps it to himself for that long.
-            Command::new("sqlite3").args(["-cmd", ".timeout 20000"]).arg(self.path("locks.db")).arg(statement),
+            Command::new("sqlite3").args(["-cmd", ".timeout 15000"]).arg(self.path("locks.db")).arg(statement),
         );
         assert_eq!(code, 0, "{err}");
         out.trim().to_owned()

@@ -20,7 +20,7 @@ pub(crate) struct Part {
     /// Whether it is missing, as an expression: for anybody, in a transaction of its own; and for whoever has waited for his turn in this one.
     /// What a session has looked for by its name it remembers, also as missing, past a turn that it waits for: through a pooler it may have looked.
     pub(crate) is_missing: String,
-    missing: String,
+    still_missing: String,
     /// Which version of it is there.
     pub(crate) version: String,
     wanted: i64,
@@ -44,7 +44,7 @@ pub(crate) fn common(schema: &str) -> Part {
         unless: String::new(),
         made: made.replace("{s}", schema) + &first,
         is_missing: format!("to_regclass({}) IS NULL", literal(&format!("{schema}.fencelock_meta"))),
-        missing: format!(
+        still_missing: format!(
             "NOT EXISTS (SELECT FROM pg_catalog.pg_class WHERE relname = 'fencelock_meta' \
              AND relnamespace = pg_catalog.to_regnamespace({}))",
             literal(schema)
@@ -79,7 +79,7 @@ pub(crate) fn shedlock(schema: &str) -> Part {
         unless,
         made: made + &format!("UPDATE {schema}.fencelock_meta SET shed = {SHEDLOCK};\n"),
         is_missing: missing.clone(),
-        missing,
+        still_missing: missing,
         version: format!("(SELECT shed FROM {schema}.fencelock_meta)"),
         wanted: SHEDLOCK,
         what: "the functions for ShedLock",
@@ -90,9 +90,9 @@ pub(crate) fn shedlock(schema: &str) -> Part {
 impl Part {
     /// Two that come together do so one after the other.
     pub(crate) fn script(&self) -> String {
-        let Self { unless, made, missing, version, wanted, way_out, .. } = self;
+        let Self { unless, made, still_missing, version, wanted, way_out, .. } = self;
         format!(
-            "DO $fencelock$ BEGIN\nPERFORM pg_advisory_xact_lock({TURN});\nIF {missing} THEN\n{unless}{made}\
+            "DO $fencelock$ BEGIN\nPERFORM pg_advisory_xact_lock({TURN});\nIF {still_missing} THEN\n{unless}{made}\
              ELSIF {version} <> {wanted} THEN\n\
              RAISE EXCEPTION USING ERRCODE = '{UNUSABLE}', MESSAGE = replace({}, '%', {version}::text), HINT = {};\n\
              END IF;\nEND $fencelock$;\n",
