@@ -240,6 +240,7 @@ async fn a_session_that_is_dropped_at_every_point() {
     let what = format!("{NAME}, sessions");
     dropped_at_every_point(&what, "?strategy=session", &CLAIMS[..SESSION_CLAIMS], SESSIONS).await;
 }
+/// (Red: a release of another row.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_shared_row_that_is_dropped_at_every_point() {
     dropped_at_every_point(&format!("{NAME}, ShedLock's table"), "?strategy=shedlock", &CLAIMS[..1], SHARED).await;
