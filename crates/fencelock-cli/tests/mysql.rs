@@ -25,6 +25,17 @@ fn operators_meet_a_session() {
     let server = MariaDb::start();
     operators_meet(&(server.url() + "?strategy=session"));
 }
+#[test]
+fn who_waits_has_a_doorbell() {
+    let server = MariaDb::start();
+    let url = server.url() + "?doorbell=on";
+    operators_meet(&url);
+    server::a_killed_run_is_replaced("MariaDB, doorbells", &url, "6s");
+    server::a_value_is_written_by_its_version(&url);
+    server::a_semaphore_is_resized(&url);
+    server::a_job_whose_server_goes_is_stopped(&url, || server.pause(true));
+    server.pause(false);
+}
 fn operators_meet(url: &str) {
     let (busy, next) = server::operators_meet_a_run(url, &["--ttl", "6s"], || server::next(url));
     assert!(busy.contains("\"sleep\"") && !busy.contains("lease 0"), "{busy}");

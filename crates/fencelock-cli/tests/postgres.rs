@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 #[path = "common/server.rs"]
 mod server;
-use fencelock_testkit::{Port, Postgres};
+use fencelock_testkit::{PgBouncer, Port, Postgres};
 
 #[test]
 fn a_job_writes_with_its_token() {
@@ -24,6 +24,19 @@ fn operators_meet_a_run() {
 fn operators_meet_a_session() {
     let server = Postgres::start();
     operators_meet(&(server.url() + "?strategy=session"));
+}
+/// Nobody is told there when his turn has come, and two commands may be in two sessions.
+#[test]
+fn a_pooler_is_in_between() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::start(&server, "transaction");
+    let url = server.url_through(&pooler);
+    operators_meet(&url);
+    server::a_killed_run_is_replaced("PostgreSQL, pgbouncer", &url, "6s");
+    server::a_value_is_written_by_its_version(&url);
+    server::a_semaphore_is_resized(&url);
+    server::a_job_whose_server_goes_is_stopped(&url, || server.pause(true));
+    server.pause(false);
 }
 fn operators_meet(url: &str) {
     let (busy, next) = server::operators_meet_a_run(url, &["--ttl", "6s"], || server::next(url));

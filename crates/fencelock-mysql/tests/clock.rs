@@ -62,7 +62,20 @@ const FORGET: &str = "DELETE FROM fencelock_client";
 async fn a_client_that_is_stopped_beside_its_doorbell() {
     stories::stopped_inside("MariaDB, doorbells", "?doorbell=on", &CLAIMS, COMMANDS, 250 * MS).await;
 }
-/// The same with one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_row_that_somebody_keeps_beside_doorbells() {
+    let server = Server::start();
+    let url = server.url() + "?doorbell=on";
+    stories::row_that_somebody_keeps("MariaDB, doorbells", server, &url).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_vanishes_beside_its_doorbell() {
+    let way = |server: &Server| {
+        let (proxy, url) = proxied(server);
+        (proxy, url + "?doorbell=on", ())
+    };
+    stories::client_that_vanishes_while_it_waits("MariaDB, doorbells", way).await;
+}
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_beside_doorbells() {
     stories::clock_that_is_set("?doorbell=on").await;

@@ -6,6 +6,7 @@ mod sessions;
 #[path = "../../fencelock-testkit/stories/replies.rs"]
 mod stories;
 use common::*;
+use fencelock_conformance::proxy::Proxy;
 use fencelock_testkit::MariaDb as Server;
 use std::time::Duration;
 
@@ -15,3 +16,9 @@ const SWAP: &str = "swap";
 const LIVE: &str = "fencelock_live(";
 /// After so long nothing of an attempt comes any more.
 const OVER: Duration = Duration::from_secs(4);
+/// Who waits asks when it may be his turn, or hears it.
+const WAYS: [&str; 2] = ["", "?doorbell=on&namespace=heard"];
+fn by(server: &Server, _: &str) -> (Proxy, String, impl Sized) {
+    let (proxy, url) = proxied(server);
+    (proxy, url, ())
+}

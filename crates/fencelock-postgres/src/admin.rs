@@ -1,7 +1,7 @@
 //! The schema, for those whose role may not make it.
 use crate::{
     config::{Config, Strategy},
-    link::Link,
+    link::{Link, schema_name},
     wire::{
         call::identifier,
         schema::{self, Part},
@@ -36,14 +36,13 @@ fn check(role: Option<&str>) -> Result<()> {
 impl Admin for Config {
     async fn schema(&self, role: Option<&str>) -> Result<String> {
         check(role)?;
+        let link = Link::new(self)?;
         let schema = match &self.schema {
-            Some(schema) => identifier(schema),
+            Some(schema) => schema_name(schema),
             // The first one of this role's search path: only the server knows.
-            None => {
-                let link = Link::new(self)?;
-                link.find(self).await.map_err(|fault| link.tell("migrate", &fault))?
-            }
+            None => link.find(self).await,
         };
+        let schema = schema.map_err(|fault| link.tell("migrate", &fault))?;
         let script: String = self.parts(&schema).iter().map(Part::script).collect();
         let grants = self.grants(&schema, role);
         Ok(format!("\\set ON_ERROR_STOP on\nBEGIN ISOLATION LEVEL READ COMMITTED;\n{script}{grants}COMMIT;\n"))

@@ -434,15 +434,11 @@ impl Link {
             let what = format!("the database's encoding is {}, and names are UTF-8", row.get(1).unwrap_or("?"));
             return Err(Fault::Unusable { what, hint: "take one that was made with ENCODING 'UTF8'" });
         }
-        let Some(schema) = config.schema.as_deref().or(row.get(0)).map(identifier) else {
+        let Some(schema) = config.schema.as_deref().or(row.get(0)) else {
             let what = "no schema of this role's search path is there".to_owned();
             return Err(Fault::Unusable { what, hint: "name one in the URL: ?schema=NAME" });
         };
-        // It stands in the bodies of functions, between dollars.
-        if schema.contains('$') {
-            let what = format!("the schema {schema} has a dollar sign in its name");
-            return Err(Fault::Unusable { what, hint: "name another one in the URL: ?schema=NAME" });
-        }
+        let schema = schema_name(schema)?;
         let prefix = if row.get(2) == Some("read committed") { "" } else { READ_COMMITTED };
         let _ = self.place.set(Place { schema: schema.clone(), prefix });
         Ok(schema)
@@ -527,6 +523,14 @@ impl Ears {
 /// Whether these rows answer this call. Which have none may.
 fn is_of(call: &str, rows: &[SimpleQueryRow]) -> bool {
     tag(call).is_none_or(|tag| rows.iter().all(|row| row.try_get("call").ok().flatten() == Some(tag)))
+}
+/// How a schema is named in statements: bodies of functions, too, which are between dollars.
+pub(crate) fn schema_name(schema: &str) -> Result<String, Fault> {
+    if schema.contains('$') {
+        let what = format!("the schema {} has a dollar sign in its name", identifier(schema));
+        return Err(Fault::Unusable { what, hint: "name another one in the URL: ?schema=NAME" });
+    }
+    Ok(identifier(schema))
 }
 pub(crate) fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
     let row = |message| match message {

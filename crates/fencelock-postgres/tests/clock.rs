@@ -103,3 +103,20 @@ async fn a_client_that_is_stopped_inside_behind_a_pooler() {
     let way = || proxied_pooler(&server, &pooler);
     stories::stopped_inside_by("PostgreSQL, pgbouncer", &server, way, "", &CLAIMS, COMMANDS, 250 * MS).await;
 }
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_row_that_somebody_keeps_from_those_behind_a_pooler() {
+    let server = Server::start();
+    let pooler = PgBouncer::start(&server, "transaction");
+    let url = server.url_through(&pooler);
+    stories::row_that_somebody_keeps("PostgreSQL, pgbouncer", server, &url).await;
+}
+/// The pooler is told that it is gone, or goes on alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_vanishes_behind_a_pooler() {
+    let way = |server: &Server| {
+        let pooler = PgBouncer::start(server, "transaction");
+        let (proxy, url) = proxied_pooler(server, &pooler);
+        (proxy, url, pooler)
+    };
+    stories::client_that_vanishes_while_it_waits("PostgreSQL, pgbouncer", way).await;
+}

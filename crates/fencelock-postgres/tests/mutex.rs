@@ -8,7 +8,7 @@ use fencelock_conformance::{
     proxy::{Proxy, Trouble, bytes},
     within,
 };
-use fencelock_core::{Client, ErrorKind};
+use fencelock_core::{Admin as _, Client, ErrorKind};
 use fencelock_postgres::{Config, PostgresEngine};
 use fencelock_testkit::{Pki, Postgres};
 use std::{
@@ -97,6 +97,9 @@ async fn schemas() {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
         assert!(error.to_string().contains(says), "{error}");
     }
+    // Nor is it printed what would not run. (Red: the URL's name taken as it is.)
+    let error = config.schema(None).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::InvalidConfig && error.to_string().contains("dollar sign"), "{error}");
 }
 /// What cannot be used is told at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

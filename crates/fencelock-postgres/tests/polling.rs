@@ -13,10 +13,7 @@ use fencelock_testkit::{
     processes::{bar, percentile, tenth},
 };
 use std::{
-    sync::{
-        Arc, Mutex,
-        atomic::{AtomicU32, Ordering::SeqCst},
-    },
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 use tokio::task::JoinSet;

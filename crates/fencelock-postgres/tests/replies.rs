@@ -6,7 +6,8 @@ mod sessions;
 #[path = "../../fencelock-testkit/stories/replies.rs"]
 mod stories;
 use common::*;
-use fencelock_testkit::Postgres as Server;
+use fencelock_conformance::proxy::Proxy;
+use fencelock_testkit::{PgBouncer, Postgres as Server};
 use std::time::Duration;
 
 /// What writes a cell.
@@ -15,11 +16,10 @@ const SWAP: &str = "swap";
 const LIVE: &str = "SET idle_session_timeout";
 /// After so long nothing of an attempt comes any more.
 const OVER: Duration = Duration::from_secs(4);
-
-/// The same behind a pooler of transactions.
-#[test]
-fn every_claim_and_its_release_behind_a_pooler() {
-    let server = Server::start();
-    let (_pooler, proxy, url) = pooled(&server);
-    stories::every_claim_and_its_release_by(&server, &proxy, &url);
+/// Directly, and through a pooler of transactions, which has a namespace for itself.
+const WAYS: [&str; 2] = ["", "?namespace=pooled"];
+fn by(server: &Server, way: &str) -> (Proxy, String, impl Sized) {
+    let pooler = (!way.is_empty()).then(|| PgBouncer::start(server, "transaction"));
+    let (proxy, url) = pooler.as_ref().map_or_else(|| proxied(server), |pooler| proxied_pooler(server, pooler));
+    (proxy, url, pooler)
 }

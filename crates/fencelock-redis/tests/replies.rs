@@ -4,6 +4,7 @@ mod common;
 #[path = "../../fencelock-testkit/stories/replies.rs"]
 mod stories;
 use common::*;
+use fencelock_conformance::proxy::Proxy;
 use fencelock_testkit::Redis as Server;
 use std::time::Duration;
 
@@ -11,3 +12,8 @@ use std::time::Duration;
 const SWAP: &str = "cell_swap";
 /// After so long nothing of an attempt comes any more.
 const OVER: Duration = Duration::from_secs(2);
+const WAYS: [&str; 1] = [""];
+fn by(server: &Server, _: &str) -> (Proxy, String, impl Sized) {
+    let (proxy, url) = proxied(server);
+    (proxy, url, ())
+}

@@ -9,9 +9,15 @@ use fencelock_testkit::WallClock;
 /// its ttl (SAFETY E2, G1). (Red: `FOR UPDATE` that waits.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_row_that_somebody_keeps() {
-    let server = Arc::new(Server::start());
+    let server = Server::start();
+    let url = server.url();
+    row_that_somebody_keeps(NAME, server, &url).await;
+}
+/// The same for those who come by this URL.
+pub(super) async fn row_that_somebody_keeps(what: &str, server: Server, url: &str) {
+    let server = Arc::new(server);
     let (mut all, mut tries, mut grants, mut least) = (JoinSet::new(), Vec::new(), Vec::new(), f64::MAX);
-    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let (a, b) = (client(url).await, client(url).await);
     for (name, claim, _) in CLAIMS {
         let (server, a, b) = (server.clone(), a.clone(), b.clone());
         all.spawn(async move {
@@ -50,7 +56,7 @@ async fn a_row_that_somebody_keeps() {
     let both = [tries, grants].map(|mut all| [0.99, 1.0].map(|p| percentile(&mut all, p)));
     let [[tried, slowest_try], [granted, slowest]] = both;
     assert!(least > 2.5 && slowest < LONG, "{least} s of 5 are left, after {slowest:?}");
-    let what = format!("{NAME}: a transaction keeps the row for 3 s");
+    let what = format!("{what}: a transaction keeps the row for 3 s");
     let [try_limit, grant_limit] = [TRIED, GRANTED].map(|limit| format!("p99 <= {limit:?}"));
     let measured = format!("p99 {tried:?}, slowest {slowest_try:?}, of {many}");
     bar(&format!("{what}: a try is answered, p99"), measured, &try_limit, tried <= TRIED);
@@ -250,12 +256,12 @@ async fn a_look_of_one_who_is_gone() {
     let what = format!("{NAME}: a client is killed while its look is on its way: the next is in, slowest");
     bar(&what, format!("{worst:?} of {of}"), &format!("<= {GRANTED:?}"), worst <= GRANTED);
 }
-/// The n-th one; how long until the next one is in after what it waited for goes.
-async fn vanishes(n: usize) -> Duration {
+/// The n-th one, by this way; how long until the next one is in after what it waited for goes.
+async fn vanishes<T>(n: usize, way: impl FnOnce(&Server) -> (Proxy, String, T)) -> Duration {
     let (server, (name, claim, other)) = (Server::start(), CLAIMS[n / 2 % 4]);
     let b = client(&server.url()).await;
     Any::lock(&b, name, claim, 60 * SEC).await.unwrap().release().await.unwrap();
-    let (proxy, url) = proxied(&server);
+    let (proxy, url, _more) = way(&server);
     let a = client(&url).await;
     let mut session = Session::new(&server);
     let (keeps, lets_go) = match n % 2 {
@@ -288,12 +294,23 @@ async fn vanishes(n: usize) -> Duration {
 /// (Red: no end that is compared, where a wait for the table has no limit either.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_vanishes_while_it_waits() {
+    let way = |server: &Server| {
+        let (proxy, url) = proxied(server);
+        (proxy, url, ())
+    };
+    client_that_vanishes_while_it_waits(NAME, way).await;
+}
+/// The same of those who come by this way.
+pub(super) async fn client_that_vanishes_while_it_waits<T: Send + 'static>(
+    what: &str,
+    way: impl Fn(&Server) -> (Proxy, String, T) + Copy + Send + 'static,
+) {
     let mut times = Vec::new();
     // A table is locked for all who share the server: each has one of its own, and they start two at a time.
     for few in (0..2 * tenth(20)).collect::<Vec<_>>().chunks(2) {
         let mut all = JoinSet::new();
         for &n in few {
-            all.spawn(vanishes(n));
+            all.spawn(vanishes(n, way));
         }
         while let Some(took) = all.join_next().await {
             times.push(took.unwrap());
@@ -302,7 +319,7 @@ async fn a_client_that_vanishes_while_it_waits() {
     let (of, worst) = (times.len(), percentile(&mut times, 1.0));
     assert!(worst < 10 * SEC, "somebody who is gone has it: {worst:?}");
     let what = format!(
-        "{NAME}: a client vanished while it waited for a row or the table: the next is in after it goes, slowest"
+        "{what}: a client vanished while it waited for a row or the table: the next is in after it goes, slowest"
     );
     bar(&what, format!("{worst:?} of {of}"), &format!("<= {GRANTED:?}"), worst <= GRANTED);
 }

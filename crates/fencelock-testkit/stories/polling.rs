@@ -50,6 +50,12 @@ async fn after_long_holds() {
     // However busy the machine is.
     assert!(slowest < 5 * SEC, "{slowest:?}");
 }
+/// How many a second there were since then: between the first and the last one, since a second may begin and end with one.
+fn rate(looks: &[Instant], since: Instant) -> f64 {
+    let looks = &looks[looks.partition_point(|look| *look < since)..];
+    let [first, .., last] = looks else { return 0.0 };
+    f64::from(u32::try_from(looks.len() - 1).unwrap()) / (*last - *first).as_secs_f64()
+}
 /// Measures, where they come in their order; which that was.
 async fn whoever_polls() -> Vec<usize> {
     let server = Server::start();
@@ -60,12 +66,12 @@ async fn whoever_polls() -> Vec<usize> {
     let other = client(&server.url()).await;
     for n in 0..WAITERS {
         let (proxy, url) = proxied(&server);
-        let count = Arc::<AtomicU32>::default();
-        let counted = count.clone();
+        let looks = Arc::<Mutex<Vec<Instant>>>::default();
+        let seen = looks.clone();
         proxy.rule(move |call| {
             // A client also says once a second that it lives, for all who wait in it.
             if ["refresh(", "watch("].iter().any(|look| call.windows(look.len()).any(|part| part == look.as_bytes())) {
-                counted.fetch_add(1, SeqCst);
+                seen.lock().unwrap().push(Instant::now());
             }
             Trouble::None
         });
@@ -89,14 +95,13 @@ async fn whoever_polls() -> Vec<usize> {
         });
         queued(&other, "x", n + 1).await;
         proxies.push(proxy);
-        asked.push(count);
+        asked.push(looks);
     }
     // They have come to rest: whoever has just come looks oftener for a while.
     tokio::time::sleep(4 * SEC).await;
-    let (began, before) = (Instant::now(), asked.iter().map(|n| n.load(SeqCst)).collect::<Vec<_>>());
+    let began = Instant::now();
     tokio::time::sleep(HOLD.saturating_sub(since.elapsed())).await;
-    let seconds = began.elapsed().as_secs_f64();
-    let rates: Vec<_> = asked.iter().zip(before).map(|(n, m)| f64::from(n.load(SeqCst) - m) / seconds).collect();
+    let rates: Vec<_> = asked.iter().map(|looks| rate(&looks.lock().unwrap(), began)).collect();
     freed.lock().unwrap().0 = Instant::now();
     held.release().await.unwrap();
     while let Some(done) = within("everybody has been in", waits.join_next()).await {

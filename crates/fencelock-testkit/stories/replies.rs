@@ -1,5 +1,6 @@
 //! Replies that are lost, come late or twice, whatever is called: one hold, the same token, one release frees it (SAFETY A, G1). The same
-//! on every engine with a queue, for the tests that bring `Server`, `SWAP` and `OVER`.
+//! on every engine with a queue, for the tests that bring `Server`, `SWAP` and `OVER`, and the ways to a server: `WAYS`, what is behind its URL
+//! to take one, and `by`.
 //! Planted to see them go red: no sweep of what arrives late; a sweep that does not wait for the release.
 use super::*;
 use fencelock_conformance::proxy::{Proxy, Trouble};
@@ -8,6 +9,18 @@ use std::sync::atomic::Ordering::SeqCst;
 
 const TROUBLES: [Trouble; 2] = [Trouble::LoseReply, Trouble::Twice];
 
+/// By each way to a server: what is in front of it, one who goes through that, and one who goes past it.
+fn by_each_way(story: impl AsyncFn(&Proxy, &Client, &Client)) {
+    let server = Server::start();
+    for way in WAYS {
+        println!("by {way:?}");
+        let (proxy, url, _more) = by(&server, way);
+        runtime().block_on(async {
+            let (through, past) = (client(&(url + way)).await, client(&(server.url() + way)).await);
+            story(&proxy, &through, &past).await;
+        });
+    }
+}
 /// Nobody holds and nobody waits, and the next one gets a greater token.
 async fn is_free(other: &Client, name: &str, after: Token) {
     let status = other.inspect(name).await.unwrap();
@@ -19,12 +32,9 @@ async fn is_free(other: &Client, name: &str, after: Token) {
 
 #[test]
 fn acquire() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         for trouble in TROUBLES {
-            let met = first(&proxy, "acquire", 1, trouble);
+            let met = first(proxy, "acquire", 1, trouble);
             let guard = soon(c.mutex("x").lock()).await.unwrap();
             assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
             let status = other.inspect("x").await.unwrap();
@@ -36,7 +46,7 @@ fn acquire() {
             );
             let token = guard.token();
             guard.release().await.unwrap();
-            is_free(&other, "x", token).await;
+            is_free(other, "x", token).await;
         }
     });
 }
@@ -44,28 +54,22 @@ fn acquire() {
 /// Whatever is claimed: it is held once, and is free when it was given back.
 #[test]
 fn every_claim_and_its_release() {
-    let server = Server::start();
-    let (proxy, url) = proxied(&server);
-    every_claim_and_its_release_by(&server, &proxy, &url);
-}
-pub(super) fn every_claim_and_its_release_by(server: &Server, proxy: &Proxy, url: &str) {
-    runtime().block_on(async {
-        let (c, other) = (client(url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         for (name, claim, beside) in CLAIMS {
             for (function, trouble) in
                 ["acquire", "release"].iter().flat_map(|it| TROUBLES.map(|trouble| (it, trouble)))
             {
                 let what = format!("{function} of {claim:?}, {trouble:?}");
                 let met = first(proxy, function, 1, trouble);
-                let held = soon(Any::lock(&c, name, claim, 30 * SEC)).await.unwrap();
+                let held = soon(Any::lock(c, name, claim, 30 * SEC)).await.unwrap();
                 let holders = other.inspect(name).await.unwrap().holders;
                 assert_eq!(holders.iter().map(|holder| holder.claim).collect::<Vec<_>>(), [claim], "{what}");
-                assert!(Any::is_busy(&other, name, beside).await, "{what}");
+                assert!(Any::is_busy(other, name, beside).await, "{what}");
                 held.release().await.unwrap();
                 assert_eq!(met.load(SeqCst), 1, "{what}");
                 let status = other.inspect(name).await.unwrap();
                 assert!(!status.is_held() && status.waiters.is_empty(), "{what}: {status:?}");
-                Any::attempt(&other, name, beside).await.unwrap().expect("it is free").release().await.unwrap();
+                Any::attempt(other, name, beside).await.unwrap().expect("it is free").release().await.unwrap();
             }
         }
     });
@@ -73,15 +77,12 @@ pub(super) fn every_claim_and_its_release_by(server: &Server, proxy: &Proxy, url
 /// A hold that somebody breaks is broken once: whoever comes next has nothing to do with it.
 #[test]
 fn a_hold_that_is_broken() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         for trouble in TROUBLES {
             let held = other.mutex("x").ttl(6 * SEC).lock().await.unwrap();
             let next = tokio::spawn(other.mutex("x").lock());
-            queued(&other, "x", 1).await;
-            let met = first(&proxy, "force", 1, trouble);
+            queued(other, "x", 1).await;
+            let met = first(proxy, "force", 1, trouble);
             let answer = soon(c.force_release("x", held.token())).await;
             assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
             let next = soon(next).await.unwrap().unwrap();
@@ -98,7 +99,7 @@ fn a_hold_that_is_broken() {
             assert_eq!((status.holders.len(), status.holders[0].token), (1, next.token()), "{trouble:?}");
             let token = next.token();
             next.release().await.unwrap();
-            is_free(&other, "x", token).await;
+            is_free(other, "x", token).await;
         }
     });
 }
@@ -106,11 +107,8 @@ fn a_hold_that_is_broken() {
 /// The first command breaks off, its repeat is granted, given back, and then the first one arrives after all.
 #[test]
 fn an_acquire_that_arrives_after_the_release_of_its_repeat() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
-        let met = first(&proxy, "acquire", 1, Trouble::Late(1_000 * MS));
+    by_each_way(async |proxy, c, other| {
+        let met = first(proxy, "acquire", 1, Trouble::Late(1_000 * MS));
         c.mutex("x").ttl(30_000 * MS).lock().await.unwrap().release().await.unwrap();
         assert_eq!(met.load(SeqCst), 1);
         eventually("it arrives", || async { other.inspect("x").await.unwrap().is_held() }).await;
@@ -121,13 +119,10 @@ fn an_acquire_that_arrives_after_the_release_of_its_repeat() {
 /// A claim that broke off and cannot arrive any more: what sweeps it up does not overtake the release of its repeat.
 #[test]
 fn a_release_long_after_a_broken_acquire_finds_its_hold() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let c = client(&url).await;
+    by_each_way(async |proxy, c, _| {
         let mut guards = Vec::new();
         for i in 0..50 {
-            let met = first(&proxy, "acquire", 1, Trouble::LoseReply);
+            let met = first(proxy, "acquire", 1, Trouble::LoseReply);
             guards.push(soon(c.mutex(format!("x{i}")).lock()).await.unwrap());
             assert_eq!(met.load(SeqCst), 1);
         }
@@ -142,12 +137,9 @@ fn a_release_long_after_a_broken_acquire_finds_its_hold() {
 /// The same for one who does not wait, and whose repeat was refused.
 #[test]
 fn a_try_that_arrives_after_the_refusal_of_its_repeat() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         let held = other.mutex("x").ttl(30_000 * MS).lock().await.unwrap();
-        let met = first(&proxy, "acquire", 1, Trouble::Late(1_000 * MS));
+        let met = first(proxy, "acquire", 1, Trouble::Late(1_000 * MS));
         assert!(c.mutex("x").ttl(30_000 * MS).try_lock().await.unwrap().is_err());
         assert_eq!(met.load(SeqCst), 1);
         held.release().await.unwrap();
@@ -158,17 +150,14 @@ fn a_try_that_arrives_after_the_refusal_of_its_repeat() {
 
 #[test]
 fn a_queued_acquire_its_confirm_and_a_refresh() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         for script in ["acquire", "refresh"] {
             for trouble in TROUBLES {
                 let held = other.mutex("x").lock().await.unwrap();
-                let met = first(&proxy, script, 1, trouble);
+                let met = first(proxy, script, 1, trouble);
                 let lock = c.mutex("x");
                 let waiting = tokio::spawn(async move { lock.lock().await.unwrap() });
-                queued(&other, "x", 1).await;
+                queued(other, "x", 1).await;
                 held.release().await.unwrap();
                 let guard = soon(waiting).await.unwrap();
                 assert_eq!(met.load(SeqCst), 1, "{script} {trouble:?}");
@@ -177,7 +166,7 @@ fn a_queued_acquire_its_confirm_and_a_refresh() {
                 assert_eq!(status.holders[0].token, guard.token());
                 let token = guard.token();
                 guard.release().await.unwrap();
-                is_free(&other, "x", token).await;
+                is_free(other, "x", token).await;
             }
         }
     });
@@ -185,21 +174,18 @@ fn a_queued_acquire_its_confirm_and_a_refresh() {
 
 #[test]
 fn release() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         for trouble in TROUBLES {
             let guard = c.mutex("x").lock().await.unwrap();
             let token = guard.token();
-            let met = first(&proxy, "release", 1, trouble);
+            let met = first(proxy, "release", 1, trouble);
             guard.release().await.unwrap();
             assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
-            is_free(&other, "x", token).await;
+            is_free(other, "x", token).await;
         }
         // One that comes after somebody else has the lock harms nobody.
         let guard = c.mutex("x").lock().await.unwrap();
-        let met = first(&proxy, "release", 1, Trouble::Late(300 * MS));
+        let met = first(proxy, "release", 1, Trouble::Late(300 * MS));
         guard.release().await.unwrap();
         assert_eq!(met.load(SeqCst), 1);
         let next = soon(other.mutex("x").lock()).await.unwrap();
@@ -211,13 +197,10 @@ fn release() {
 
 #[test]
 fn renew() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         for trouble in TROUBLES {
             let guard = c.mutex("x").ttl(5 * SEC).lock().await.unwrap();
-            let met = first(&proxy, "renew", 1, trouble);
+            let met = first(proxy, "renew", 1, trouble);
             for _ in 0..2 {
                 soon(guard.renewed()).await;
             }
@@ -227,7 +210,7 @@ fn renew() {
         }
         // One that arrives when its hold is over revives nothing.
         let lease = c.mutex("y").ttl(3 * SEC).lock().await.unwrap();
-        let met = first(&proxy, "renew", u32::MAX, Trouble::Late(3 * SEC));
+        let met = first(proxy, "renew", u32::MAX, Trouble::Late(3 * SEC));
         soon(lease.lost()).await;
         assert!(met.load(SeqCst) >= 1);
         let next = soon(other.mutex("y").lock()).await.unwrap();
@@ -240,14 +223,11 @@ fn renew() {
 
 #[test]
 fn exchange() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         for trouble in TROUBLES {
             let writer = c.rw_lock("x").write().await.unwrap();
             let token = writer.token();
-            let met = first(&proxy, "exchange", 1, trouble);
+            let met = first(proxy, "exchange", 1, trouble);
             let reader = soon(writer.downgrade()).await.unwrap();
             assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
             let status = other.inspect("x").await.unwrap();
@@ -260,27 +240,24 @@ fn exchange() {
             let guard = other.mutex("t").lock().await.unwrap();
             let old = guard.token();
             let ticket = guard.into_ticket().await.unwrap();
-            let met = first(&proxy, "exchange", 1, trouble);
+            let met = first(proxy, "exchange", 1, trouble);
             let adopted = soon(c.adopt(&ticket)).await.unwrap();
             assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
             assert!(adopted.token() > old);
             let status = other.inspect("t").await.unwrap();
             assert_eq!((status.holders.len(), status.holders[0].token), (1, adopted.token()), "{trouble:?}");
             adopted.release().await.unwrap();
-            is_free(&other, "t", old).await;
+            is_free(other, "t", old).await;
         }
     });
 }
 
 #[test]
 fn a_cell_s_write() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         let mut version = Version::NONE;
         for (n, trouble) in TROUBLES.into_iter().enumerate() {
-            let met = first(&proxy, SWAP, 1, trouble);
+            let met = first(proxy, SWAP, 1, trouble);
             let value = format!("{n}");
             version = soon(c.cell("v").compare_exchange(version, value.as_bytes())).await.unwrap().unwrap();
             assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
@@ -294,15 +271,12 @@ fn a_cell_s_write() {
 
 #[test]
 fn what_was_abandoned_is_taken_back_whatever_arrives_when() {
-    let server = Server::start();
-    runtime().block_on(async {
-        let (proxy, url) = proxied(&server);
-        let (c, other) = (client(&url).await, client(&server.url()).await);
+    by_each_way(async |proxy, c, other| {
         let troubles = [Trouble::LoseReply, Trouble::Lose, Trouble::Late(100 * MS), Trouble::Late(700 * MS)];
         for (n, trouble) in troubles.into_iter().enumerate() {
             let name = format!("x{n}");
             // Every try meets it.
-            let met = first(&proxy, "acquire", 100, trouble);
+            let met = first(proxy, "acquire", 100, trouble);
             let lock = c.mutex(&name);
             let sent = async {
                 eventually("sent", || async { met.load(SeqCst) > 0 }).await;
