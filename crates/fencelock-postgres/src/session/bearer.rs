@@ -141,10 +141,18 @@ async fn ask(client: &Client, limit: Duration, call: &str) -> Result<Vec<SimpleQ
 impl Process {
     /// Ends it, if it is still this one; true when it is gone.
     pub(crate) async fn bury(&self, link: &Link) -> Result<bool, Fault> {
-        let from =
-            format!("FROM pg_stat_get_activity({}) WHERE extract(epoch FROM backend_start) = {}", self.pid, self.born);
+        self.is_gone(link, "pg_terminate_backend(pid)").await
+    }
+    /// Another connection of ours says that it is not at the server any more.
+    pub(crate) async fn has_vanished(&self, link: &Link) -> bool {
+        matches!(self.is_gone(link, "pid").await, Ok(true))
+    }
+    async fn is_gone(&self, link: &Link, what: &str) -> Result<bool, Fault> {
         let conn = link.here().await?;
-        let there = link.rows(&conn, PATIENCE, &format!("SELECT pg_terminate_backend(pid) {from}")).await?;
-        Ok(there.is_empty())
+        let ask = format!(
+            "SELECT {what} FROM pg_stat_get_activity({}) WHERE extract(epoch FROM backend_start) = {}",
+            self.pid, self.born
+        );
+        Ok(link.rows(&conn, PATIENCE, &ask).await?.is_empty())
     }
 }

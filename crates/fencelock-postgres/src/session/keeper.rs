@@ -24,6 +24,8 @@ pub(crate) enum Order {
 }
 /// Whoever is granted it confirms it within so long, or the next one has it: the server ends a session that says nothing (SAFETY E3, H2).
 const CONFIRM: Duration = Duration::from_millis(1_500);
+/// So often it is looked whether the session of one that waits is there.
+const FEEL: Duration = Duration::from_secs(5);
 /// What cannot be buried ends by itself after a ttl.
 const BURIED: Duration = Duration::from_secs(60);
 
@@ -213,6 +215,7 @@ impl Tended<'_> {
             biased;
             answer = bearer.wait(&call) => answer?,
             never = self.told(request, busy) => match never {},
+            () = self.vanished() => return Err(Fault::Unanswered),
         };
         let mut tries = 1;
         loop {
@@ -252,6 +255,16 @@ impl Tended<'_> {
                 Err(_) => sleep(Duration::from_millis(250)).await,
             }
             pause = (pause * 2).min(Duration::from_millis(250));
+        }
+    }
+    /// Until its session is not at the server any more: where a server vanishes without a word nothing else tells those who wait (SAFETY E8).
+    /// While there is none that could be asked it is better off where it is.
+    async fn vanished(&self) {
+        loop {
+            sleep(FEEL).await;
+            if self.bearer.process.has_vanished(&self.sessions.shared.link).await {
+                return;
+            }
         }
     }
     /// *Invariant (SAFETY G1, G2):* the lock came at a time that nobody here knows; what counts is a sign of life that was answered since.
