@@ -11,8 +11,8 @@ use std::{
 pub const WINDOW: Duration = PATIENCE;
 /// So often an acquire is sent again under its hold id when nobody knows what became of it.
 pub const AGAIN: u32 = 5;
-/// Whoever only tries is answered in time, also while somebody's transaction keeps the row (SAFETY E2).
-pub const TRY: Duration = Duration::from_millis(30);
+/// Whoever only tries is answered in time, also while somebody's transaction keeps the row (SAFETY E2): he begins no look later than that.
+pub const TRY: Duration = Duration::from_millis(25);
 
 /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
 pub fn open_window(time: &ServerTime, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {

@@ -1,5 +1,5 @@
 //! Which sessions of the server there are, and what lives in them.
-use crate::{Fault, LEAVE, Reply, Turned, after_locked};
+use crate::{Fault, LEAVE, Reply, TRY, Turned, after_locked};
 use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Clock, Error, Event, Grant, HoldId, Lease, Moment, Name, Outcome, Reports, Request, Result,
@@ -423,7 +423,7 @@ pub trait Claims: Sync {
 /// As [`Engine::acquire`](fencelock_core::Engine::acquire).
 pub async fn acquire<C: Claims>(claims: &C, request: &Request) -> Result<Outcome> {
     let told = |fault: C::Fault| claims.tell(&fault);
-    let mut tries = 0;
+    let (began, mut tries) = (BootClock.now(), 0);
     let mut busy = loop {
         let reply = match claims.bear(request).await.map_err(told)? {
             Ok((number, session)) => {
@@ -439,11 +439,14 @@ pub async fn acquire<C: Claims>(claims: &C, request: &Request) -> Result<Outcome
             }
             Reply::Layout(other) => return Err(told(C::Fault::layout(other))),
             Reply::Reserved { .. } => break Busy::default(),
-            Reply::Locked if tries < 3 && !request.is_stopped() => {
+            Reply::Locked => {
+                let tried = began.until(BootClock.now());
+                if tried >= TRY || request.is_stopped() {
+                    break Busy::default();
+                }
                 tries += 1;
-                sleep(after_locked(tries)).await;
+                sleep(after_locked(tries).min(TRY - tried)).await;
             }
-            Reply::Locked => break Busy::default(),
             _ => return Err(told(C::Fault::ANSWER)),
         }
     };

@@ -200,7 +200,8 @@ impl<T: Table> Engine for ShedLock<T> {
                         queued = true;
                         request.queued(Busy::default());
                     }
-                    after_locked(locked)
+                    let pause = after_locked(locked);
+                    if request.wait() { pause } else { pause.min(TRY - waited) }
                 }
                 // One of these may have been granted: core takes it back.
                 Ok(Reply::Locked) if misses > 0 => return Err(self.tell("lock", &T::Fault::UNANSWERED)),

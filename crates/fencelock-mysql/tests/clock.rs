@@ -66,7 +66,7 @@ async fn a_client_that_is_stopped_beside_its_doorbell() {
 async fn a_row_that_somebody_keeps_beside_doorbells() {
     let server = Server::start();
     let url = server.url() + "?doorbell=on";
-    stories::row_that_somebody_keeps("MariaDB, doorbells", server, &url).await;
+    stories::row_that_somebody_keeps("MariaDB, doorbells", server, &url, stories::KEPT).await;
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_vanishes_beside_its_doorbell() {

@@ -108,7 +108,7 @@ async fn a_row_that_somebody_keeps_from_those_behind_a_pooler() {
     let server = Server::start();
     let pooler = PgBouncer::start(&server, "transaction");
     let url = server.url_through(&pooler);
-    stories::row_that_somebody_keeps("PostgreSQL, pgbouncer", server, &url).await;
+    stories::row_that_somebody_keeps("PostgreSQL, pgbouncer", server, &url, stories::KEPT).await;
 }
 /// The pooler is told that it is gone, or goes on alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

@@ -61,6 +61,7 @@ fn main() {
         ("doorbells_large_requests_do_not_starve", weights::<Scene<Doorbells>>),
         ("doorbells_nobody_starves", starvation::<Scene<Doorbells>>),
         ("doorbells_first_come_first_served", order::<Scene<Doorbells>>),
+        ("doorbells_leaders_that_are_killed", leaders::<Scene<Doorbells>>),
         ("sessions_exclusion_between_12_processes", exclusion::<Scene<Sessions>>),
         ("sessions_increments_by_16_processes", || increments::<Scene<Sessions>>(tenth(200))),
         ("sessions_a_killed_holder_is_replaced_at_once", killed_session::<Scene<Sessions>>),

@@ -1,8 +1,5 @@
 //! The background of sessions: opens them, says that they live, waits in the server's queues, and buries what has ended.
-use super::{
-    Sessions,
-    bearer::{Bearer, Process},
-};
+use super::{Sessions, bearer::Bearer};
 use crate::{error::Fault, wire::reply::Reply};
 use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, LossReason, Reports, Request, Token};
 use fencelock_database::{
@@ -127,12 +124,12 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>, mut heard: Unbounded
     // Told first: from here on nobody takes any of it for good. Then the server frees it, if it has not: where only our side of the
     // connection has broken it would keep the locks for a ttl. And then it is forgotten.
     sessions.report(Event::SessionEnded { session: bearer.session });
-    bury(&sessions, &bearer.process).await;
+    bury(&sessions, &bearer).await;
     sessions.gone(&bearer);
 }
-async fn bury(sessions: &Arc<Sessions>, process: &Process) {
-    let limit = BootClock.now() + BURIED;
-    while !matches!(process.bury(&sessions.shared.link).await, Ok(true)) && BootClock.now() < limit {
+async fn bury(sessions: &Arc<Sessions>, bearer: &Bearer) {
+    let limit = BootClock.now() + BURIED.max(bearer.ttl);
+    while !matches!(bearer.process.bury(&sessions.shared.link).await, Ok(true)) && BootClock.now() < limit {
         sleep(Duration::from_millis(fastrand::u64(5..20))).await;
     }
 }

@@ -136,7 +136,11 @@ impl<W: Way> processes::Scene for Scene<W> {
 /// Planted to see them go red: a listener that is not made anew, and those who wait look once in a minute; a wait whose
 /// connection breaks is not begun anew (both stuck).
 impl<W: Way> Cuts for Scene<W> {
-    const CUT: &'static str = if W::SESSIONS { "sessions that wait" } else { "listeners" };
+    const CUT: &'static str = match (W::SESSIONS, W::POOLED) {
+        (true, _) => "sessions that wait",
+        (_, true) => "the pooler's connections",
+        _ => "listeners",
+    };
     const MAY_MEET_A_HOLDER: bool = W::SESSIONS;
 
     fn cut(&self) -> usize {
@@ -145,7 +149,15 @@ impl<W: Way> Cuts for Scene<W> {
         // Who holds loses it, and whoever is in front may hold in a moment.
         let waiting = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_locks \
                        WHERE locktype = 'advisory' AND NOT granted ORDER BY waitstart OFFSET 12) AS late";
-        self.server.ask(if W::SESSIONS { waiting } else { listeners }).parse().unwrap()
+        // Nobody listens there.
+        let pooled =
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = 'fencelock'";
+        let which = match (W::SESSIONS, W::POOLED) {
+            (true, _) => waiting,
+            (_, true) => pooled,
+            _ => listeners,
+        };
+        self.server.ask(which).parse().unwrap()
     }
 }
 /// Thirty-two who wait, and whose words are lost, or their places, each second.
