@@ -38,6 +38,16 @@ fn a_pooler_is_in_between() {
     server::a_job_whose_server_goes_is_stopped(&url, || server.pause(true));
     server.pause(false);
 }
+/// Nobody has a place in a queue there, and the next one runs all the same.
+#[test]
+fn operators_meet_a_row_of_shedlock_s() {
+    let server = Postgres::start();
+    let url = server.url() + "?strategy=shedlock";
+    let next = || server::fencelock(&url, &["run", "-w", "60s", "job", "--", "true"]).spawn().unwrap();
+    let (busy, mut next) = server::operators_meet_a_run(&url, &["--ttl", "6s"], next);
+    assert!(busy.contains("\"sleep\"") && !busy.contains("lease 0"), "{busy}");
+    assert!(next.wait().unwrap().success());
+}
 fn operators_meet(url: &str) {
     let (busy, next) = server::operators_meet_a_run(url, &["--ttl", "6s"], || server::next(url));
     assert!(busy.contains("\"sleep\"") && !busy.contains("lease 0"), "{busy}");

@@ -6,7 +6,7 @@
 mod common;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
-use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_core::{Client, ErrorKind, LossReason, Page};
 use fencelock_mysql::{Config, Keys, MysqlEngine, MysqlSessionEngine, Strategy};
 use fencelock_testkit::{
     MariaDb,
@@ -493,4 +493,34 @@ async fn no_connection_to_wait_on() {
     held.release().await.unwrap();
     drop(taken);
     within("there are some again", wait).await.unwrap().unwrap().release().await.unwrap();
+}
+/// Whoever bears a lock is nobody else's: whatever else its client asks is asked by another connection, by the server's own log. (Red: a look at
+/// a lock that is made where it is held.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_bears_a_lock_does_nothing_else() {
+    let server = MariaDb::with(&["--general-log=1", "--log-output=TABLE"]);
+    let a = sessions(&server).await;
+    let held = a.mutex("x").lock().await.unwrap();
+    let bearer = server.ask("SELECT pid FROM fencelock_lock WHERE name = 'x'");
+    for _ in 0..20 {
+        assert!(a.inspect("x").await.unwrap().is_held());
+        assert_eq!(a.list("", &Page::default()).await.unwrap().items.len(), 1);
+        a.cell("c").update(|_| b"v".to_vec()).await.unwrap();
+    }
+    held.release().await.unwrap();
+    let said = |which: &str| -> Vec<String> {
+        let ask = format!(
+            "SELECT argument FROM mysql.general_log WHERE command_type = 'Query' AND thread_id {which} {bearer}"
+        );
+        server.ask(&ask).lines().filter(|line| line.contains("fencelock_")).map(str::to_owned).collect()
+    };
+    let (other, own) = (said("<>"), said("="));
+    let count = |what: &str| other.iter().filter(|line| line.contains(what)).count();
+    assert!(count("fencelock_inspect(") >= 20 && count("fencelock_swap(") >= 20, "{other:?}");
+    assert!(own.iter().any(|line| line.contains("fencelock_bear(")), "{own:?}");
+    for line in own {
+        let is_its_own =
+            ["bear(", "let_go(", "live(", "born("].iter().any(|own| line.contains(&format!("fencelock_{own}")));
+        assert!(is_its_own, "{line}");
+    }
 }

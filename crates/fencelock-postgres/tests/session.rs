@@ -6,7 +6,7 @@
 mod common;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{Client, ErrorKind, LossReason};
+use fencelock_core::{Client, ErrorKind, LossReason, Page};
 use fencelock_postgres::{Config, Keys, PostgresEngine, PostgresSessionEngine, Strategy};
 use fencelock_testkit::{
     PgBouncer, Postgres,
@@ -351,4 +351,31 @@ async fn a_server_that_vanishes_under_those_who_wait() {
     held.release().await.unwrap();
     drop(beside);
     old.pause(false);
+}
+/// Whoever bears a lock is nobody else's: whatever else its client asks is asked by another connection, by the server's own log. (Red: a look at
+/// a lock that is made where it is held.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_bears_a_lock_does_nothing_else() {
+    let server = Postgres::with(&["log_statement=all", "log_line_prefix=%p:"]);
+    let a = sessions(&server).await;
+    let held = a.mutex("x").lock().await.unwrap();
+    let bearers = "SELECT string_agg(DISTINCT pid::text, ' ') FROM pg_locks WHERE locktype = 'advisory'";
+    let bearer = server.ask(bearers);
+    for _ in 0..20 {
+        assert!(a.inspect("x").await.unwrap().is_held());
+        assert_eq!(a.list("", &Page::default()).await.unwrap().items.len(), 1);
+        a.cell("c").update(|_| b"v".to_vec()).await.unwrap();
+        assert_eq!(server.ask(bearers), bearer);
+    }
+    held.release().await.unwrap();
+    let log = std::fs::read_to_string(server.folder().path().join("log")).unwrap();
+    let said: Vec<_> =
+        log.lines().filter(|line| line.starts_with(&format!("{bearer}:")) && line.contains("fencelock_")).collect();
+    let other = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    assert!(other("fencelock_inspect(") >= 20 && other("fencelock_swap(") >= 20, "{log}");
+    assert!(said.iter().any(|line| line.contains("fencelock_bear(")), "{said:?}");
+    for line in said {
+        let is_its_own = ["fencelock_bear(", "fencelock_let_go(", "LISTEN"].iter().any(|own| line.contains(own));
+        assert!(is_its_own, "{line}");
+    }
 }

@@ -40,14 +40,14 @@ pub(super) async fn restarted(what: &str, server: &Server, url: &str, again: imp
             (holds, errors)
         }));
     }
-    let mut back = Vec::new();
+    let table = if url.ends_with("=shedlock") { "fencelock_shed" } else { "fencelock_lock" };
+    let (fence, mut back) = (&format!("SELECT fence FROM {table}"), Vec::new());
     for _ in 0..tenth(20) {
         tokio::time::sleep(500 * MS).await;
         tokio::task::block_in_place(&again);
         let began = Instant::now();
-        let last = server.ask("SELECT fence FROM fencelock_lock");
-        eventually("somebody gets it", || std::future::ready(server.ask("SELECT fence FROM fencelock_lock") != last))
-            .await;
+        let last = server.ask(fence);
+        eventually("somebody gets it", || std::future::ready(server.ask(fence) != last)).await;
         back.push(began.elapsed());
     }
     stop.store(true, SeqCst);

@@ -204,6 +204,17 @@ async fn replies_are_lost() {
             guard.token().to_string()
         );
         guard.release().await.unwrap();
+        let guard = ours.mutex(name).ttl(9 * SEC).lock().await.unwrap();
+        let met = first(&proxy, "shed_renew", 1, trouble);
+        for _ in 0..2 {
+            soon(guard.renewed()).await;
+        }
+        assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+        assert!(!java.lock(name, 60.0));
+        let met = first(&proxy, "shed_release", 1, trouble);
+        guard.release().await.unwrap();
+        assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+        assert!(java.lock(name, 60.0) && java.unlock(name, 0.0), "{trouble:?}");
     }
     first(&proxy, "shed_acquire", 1, Trouble::Late(1_500 * MS));
     soon(ours.mutex("late").ttl(60 * SEC).lock()).await.unwrap().release().await.unwrap();
