@@ -71,6 +71,32 @@ fn a_reader_that_has_gone_is_no_error_and_a_full_disk_is_one() {
     assert_eq!((out.as_str(), err.as_str()), ("{0 0\n", ""));
 }
 
+// Planted: who reads no more ends it, and the page is not there.
+#[test]
+fn a_page_of_figures_needs_no_reader() {
+    let place = Place::new();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let args = [
+        "bench",
+        "memory:",
+        "--html",
+        "page.html",
+        "--seconds",
+        "0.1",
+        "--tasks",
+        "1,2",
+        "--waiters",
+        "2",
+        "--holders",
+        "0",
+    ];
+    let (code, told) = said(place.fencelock().args(args).stdout(writer));
+    assert_eq!((code, told.as_str()), (0, ""));
+    let page = std::fs::read_to_string(place.path("page.html")).expect("the page");
+    assert!(page.contains("hand-over"), "{page}");
+}
+
 // Planted: a page that could not be written passed over; the pages printed, too.
 #[test]
 fn pages_in_a_folder_need_no_reader_and_a_full_disk_is_told() {

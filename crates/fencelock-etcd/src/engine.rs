@@ -118,7 +118,8 @@ impl EtcdEngine {
     /// # Cancel safety
     /// It only reads.
     pub async fn advice(&self) -> Result<Vec<String>> {
-        advice(self.link()).await.map_err(self.told("advice"))
+        let shared = self.shared.clone();
+        on_tokio(async move { advice(&shared.link).await.map_err(|fault| shared.link.tell("advice", &fault)) }).await
     }
 
     fn link(&self) -> &Link {

@@ -5,7 +5,7 @@ use crate::{
     wire::schema::{self, Letters},
 };
 use async_trait::async_trait;
-use fencelock_core::{Admin, Error, ErrorKind, Result};
+use fencelock_core::{Admin, Error, ErrorKind, Result, on_tokio};
 
 /// As `USER` or `USER@HOST`; `USER` is who comes from anywhere. Without a name it is anybody.
 fn account(role: &str) -> Result<String> {
@@ -26,32 +26,39 @@ fn script(letters: Option<&Letters>, account: Option<&str>) -> (Vec<String>, Vec
     let grants = account.map(|account| schema::grants(&all, account)).unwrap_or_default();
     (all, grants)
 }
-/// Asks in a tokio runtime.
-#[async_trait]
-impl Admin for Config {
-    async fn schema(&self, role: Option<&str>) -> Result<String> {
-        let account = role.map(account).transpose()?;
+impl Config {
+    async fn printed(&self, account: Option<&str>) -> Result<String> {
         let mut letters = None;
         if self.strategy == Strategy::ShedLock {
             let link = Link::new(self)?;
             // Only the server knows what its table is like.
             letters = Some(link.letters().await.map_err(|fault| link.tell("migrate", &fault))?.unwrap_or_default());
         }
-        let (made, grants) = script(letters.as_ref(), account.as_deref());
+        let (made, grants) = script(letters.as_ref(), account);
         let all = schema::printed(letters.as_ref(), &made, &grants);
         Ok(format!("DELIMITER //\nUSE {}\n//\n{all}\n//\nDELIMITER ;\n", quoted(&self.database)))
     }
-    async fn migrate(&self, role: Option<&str>) -> Result<()> {
-        let account = role.map(account).transpose()?;
+    async fn make(&self, account: Option<&str>) -> Result<()> {
         let link = Link::new(self)?;
         let make = async {
             link.set_up(self).await?;
             let letters = (self.strategy == Strategy::ShedLock).then(Letters::default);
-            for grant in script(letters.as_ref(), account.as_deref()).1 {
+            for grant in script(letters.as_ref(), account).1 {
                 link.again(&grant).await?;
             }
             Ok(())
         };
         make.await.map_err(|fault| link.tell("migrate", &fault))
+    }
+}
+#[async_trait]
+impl Admin for Config {
+    async fn schema(&self, role: Option<&str>) -> Result<String> {
+        let (config, account) = (self.clone(), role.map(account).transpose()?);
+        on_tokio(async move { config.printed(account.as_deref()).await }).await
+    }
+    async fn migrate(&self, role: Option<&str>) -> Result<()> {
+        let (config, account) = (self.clone(), role.map(account).transpose()?);
+        on_tokio(async move { config.make(account.as_deref()).await }).await
     }
 }

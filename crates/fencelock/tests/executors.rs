@@ -38,6 +38,10 @@ fn engines() -> Vec<(String, Box<dyn Any>)> {
 
 /// What a user of any executor does: wait, be told of a loss, give back; every kind of lock that there is.
 async fn story(url: &str) {
+    if let Some(admin) = fencelock::admin(url).unwrap() {
+        assert!(admin.schema(None).await.unwrap().contains("fencelock_lock"));
+        admin.migrate(None).await.unwrap();
+    }
     let (client, other) = (fencelock::connect(url).await.unwrap(), fencelock::connect(url).await.unwrap());
     let (mutex, can) = (client.mutex("m"), client.info().capabilities.clone());
     let guard = mutex.lock().await.unwrap();

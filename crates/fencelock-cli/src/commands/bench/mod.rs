@@ -112,7 +112,7 @@ impl Told {
     }
 }
 
-/// `Ok(false)`: nobody reads any more.
+/// `Ok(false)`: nobody reads any more, and there is no page to be written.
 fn measure(
     runtime: &Runtime,
     (url, nth, ttl): (&str, usize, Option<Duration>),
@@ -128,7 +128,7 @@ fn measure(
         let row = row?;
         let more = render::print(&if args.json { row.json()? } else { row.line(n == 0) })?;
         told.rows.push(Row { url: nth, ..row });
-        if !more {
+        if !more && args.html.is_none() {
             return Ok(false);
         }
     }
