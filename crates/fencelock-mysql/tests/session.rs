@@ -494,8 +494,7 @@ async fn no_connection_to_wait_on() {
     drop(taken);
     within("there are some again", wait).await.unwrap().unwrap().release().await.unwrap();
 }
-/// Whoever bears a lock is nobody else's: whatever else its client asks is asked by another connection, by the server's own log. (Red: a look at
-/// a lock that is made where it is held.)
+/// Whoever bears a lock is nobody else's: whatever else its client asks is asked by another connection, by the server's own log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_bears_a_lock_does_nothing_else() {
     let server = MariaDb::with(&["--general-log=1", "--log-output=TABLE"]);

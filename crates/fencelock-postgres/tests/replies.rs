@@ -24,7 +24,7 @@ fn by(server: &Server, way: &str) -> (Proxy, String, impl Sized) {
     (proxy, url, pooler)
 }
 /// A writer in a session becomes a reader whatever becomes of the answer, or loses it and is told: nobody is left behind, and no writer is in
-/// beside him. (Red: a session that goes on with a lock that it has not, and a writer's lock that nobody has.)
+/// beside him.
 #[test]
 fn softening_in_a_session() {
     let server = Server::start();

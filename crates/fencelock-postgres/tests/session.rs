@@ -352,8 +352,7 @@ async fn a_server_that_vanishes_under_those_who_wait() {
     drop(beside);
     old.pause(false);
 }
-/// Whoever bears a lock is nobody else's: whatever else its client asks is asked by another connection, by the server's own log. (Red: a look at
-/// a lock that is made where it is held.)
+/// Whoever bears a lock is nobody else's: whatever else its client asks is asked by another connection, by the server's own log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_bears_a_lock_does_nothing_else() {
     let server = Postgres::with(&["log_statement=all", "log_line_prefix=%p:"]);

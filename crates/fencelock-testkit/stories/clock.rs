@@ -13,7 +13,7 @@ async fn a_row_that_somebody_keeps() {
     let url = server.url();
     row_that_somebody_keeps(NAME, server, &url, KEPT).await;
 }
-/// Sessions have no row but that of their tokens: whoever is granted one waits for that. (Red: tries that are counted, and not timed.)
+/// Sessions have no row but that of their tokens: whoever is granted one waits for that. (Red: tries that go on for a second.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_row_that_somebody_keeps_from_sessions() {
     let server = Server::start();
