@@ -46,6 +46,21 @@ fn etcdctl_and_operators_meet_a_run() {
     assert!(theirs.wait().unwrap().success());
 }
 
+/// As the guide says it of names with a `/`. (Red: a name that is not escaped.)
+#[test]
+fn a_name_that_is_divided_is_shared_as_the_guide_says() {
+    let etcd = Etcd::start();
+    for (theirs, query, ours) in
+        [("fencelock/deploy%2Fshop", "", "deploy/shop"), ("deploy/shop", "?prefix=deploy/", "shop")]
+    {
+        let url = etcd.url() + query;
+        let mut theirs = etcd.etcdctl(&["lock", theirs]).stdout(Stdio::null()).spawn().unwrap();
+        eventually("etcdctl has it", || done(&url, &["run", "-n", ours, "--", "true"]).0 == Some(75));
+        theirs.kill().unwrap();
+        theirs.wait().unwrap();
+    }
+}
+
 /// Its lease ends, and the next one is told by etcd.
 #[test]
 fn the_next_one_runs_when_the_lease_of_a_killed_one_ends() {

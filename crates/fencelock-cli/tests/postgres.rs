@@ -18,12 +18,12 @@ fn a_job_writes_with_its_token() {
 #[test]
 fn operators_meet_a_run() {
     let server = Postgres::start();
-    operators_meet(&server.url());
+    server::operators_meet(&server.url());
 }
 #[test]
 fn operators_meet_a_session() {
     let server = Postgres::start();
-    operators_meet(&(server.url() + "?strategy=session"));
+    server::operators_meet(&(server.url() + "?strategy=session"));
 }
 /// Nobody is told there when his turn has come, and two commands may be in two sessions.
 #[test]
@@ -31,27 +31,13 @@ fn a_pooler_is_in_between() {
     let server = Postgres::start();
     let pooler = PgBouncer::start(&server, "transaction");
     let url = server.url_through(&pooler);
-    operators_meet(&url);
-    server::a_killed_run_is_replaced("PostgreSQL, pgbouncer", &url, "6s");
-    server::a_value_is_written_by_its_version(&url);
-    server::a_semaphore_is_resized(&url);
-    server::a_job_whose_server_goes_is_stopped(&url, || server.pause(true));
+    server::all_that_leases_can("PostgreSQL, pgbouncer", &url, || server.pause(true));
     server.pause(false);
 }
-/// Nobody has a place in a queue there, and the next one runs all the same.
 #[test]
 fn operators_meet_a_row_of_shedlock_s() {
     let server = Postgres::start();
-    let url = server.url() + "?strategy=shedlock";
-    let next = || server::fencelock(&url, &["run", "-w", "60s", "job", "--", "true"]).spawn().unwrap();
-    let (busy, mut next) = server::operators_meet_a_run(&url, &["--ttl", "6s"], next);
-    assert!(busy.contains("\"sleep\"") && !busy.contains("lease 0"), "{busy}");
-    assert!(next.wait().unwrap().success());
-}
-fn operators_meet(url: &str) {
-    let (busy, next) = server::operators_meet_a_run(url, &["--ttl", "6s"], || server::next(url));
-    assert!(busy.contains("\"sleep\"") && !busy.contains("lease 0"), "{busy}");
-    assert!(next.wait_with_output().unwrap().status.success());
+    server::operators_meet_a_shared_row(&(server.url() + "?strategy=shedlock"));
 }
 
 /// Its lease ends, and a session ends with it, long before its ttl.

@@ -27,8 +27,10 @@ const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS 
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
 const SESSIONS: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
                         + (SELECT COUNT(*) FROM fencelock_bearer)";
+/// Rows of ShedLock's table that are held.
+const ROWS: &str = "SELECT COUNT(*) FROM shedlock WHERE lock_until > UTC_TIMESTAMP(3)";
 /// There are no others of sessions.
-const SESSION_CLAIMS: [(&str, Claim, Claim); 4] = MUTEXES;
+const SESSION_CLAIMS: [(&str, Claim, Claim); 4] = stories::MUTEXES;
 const FEW_CONNECTIONS: &[&str] = &["--max-connections=12"];
 const IMPATIENT: &[&str] = &[
     "--max-statement-time=1",
@@ -73,26 +75,4 @@ async fn doorbells_over_a_server_that_is_restarted() {
 async fn doorbells_that_are_killed_at_any_step() {
     let server = Server::start();
     stories::killed_at_any_step("MariaDB, doorbells", &server, &(server.url() + DOORBELLS), CLAIMS, LEASES).await;
-}
-
-const SHED: &str = "?strategy=shedlock";
-const SHEDLOCK: &str = "MariaDB, ShedLock's table";
-const ROWS: &str = "SELECT COUNT(*) FROM shedlock WHERE lock_until > UTC_TIMESTAMP(3)";
-const MUTEXES: [(&str, Claim, Claim); 4] = [
-    ("a", Claim::Mutex, Claim::Mutex),
-    ("b", Claim::Mutex, Claim::Mutex),
-    ("c", Claim::Mutex, Claim::Mutex),
-    ("d", Claim::Mutex, Claim::Mutex),
-];
-
-/// Rows that are shared with ShedLock.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shared_rows_over_a_server_that_is_restarted() {
-    let server = durable();
-    stories::server_restarted(SHEDLOCK, &server, &(server.url() + SHED), ROWS).await;
-}
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_to_shared_rows_that_are_killed_at_any_step() {
-    let server = Server::start();
-    stories::killed_at_any_step(SHEDLOCK, &server, &(server.url() + SHED), MUTEXES, ROWS).await;
 }

@@ -26,6 +26,8 @@ const NAME: &str = "PostgreSQL";
 const LEASES: &str = "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL) \
                       + (SELECT COUNT(*) FROM fencelock_holder) + (SELECT COUNT(*) FROM fencelock_waiter)";
 const SESSIONS: &str = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'";
+/// Rows of ShedLock's table that are held.
+const ROWS: &str = "SELECT COUNT(*) FROM shedlock WHERE lock_until > timezone('utc', clock_timestamp())";
 const SESSION_CLAIMS: [(&str, Claim, Claim); 4] = [("a", Claim::Mutex, Claim::Mutex), CLAIMS[0], CLAIMS[1], CLAIMS[2]];
 const FEW_CONNECTIONS: &[&str] = &["max_connections=12"];
 const IMPATIENT: &[&str] = &[
@@ -76,26 +78,4 @@ async fn connections_behind_a_pooler_that_are_killed_at_any_step() {
     let server = Server::start();
     let pooler = PgBouncer::start(&server, "transaction");
     stories::killed_at_any_step(POOLED, &server, &server.url_through(&pooler), CLAIMS, LEASES).await;
-}
-
-const SHED: &str = "?strategy=shedlock";
-const SHEDLOCK: &str = "PostgreSQL, ShedLock's table";
-const ROWS: &str = "SELECT COUNT(*) FROM shedlock WHERE lock_until > timezone('utc', clock_timestamp())";
-const MUTEXES: [(&str, Claim, Claim); 4] = [
-    ("a", Claim::Mutex, Claim::Mutex),
-    ("b", Claim::Mutex, Claim::Mutex),
-    ("c", Claim::Mutex, Claim::Mutex),
-    ("d", Claim::Mutex, Claim::Mutex),
-];
-
-/// Rows that are shared with ShedLock.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn shared_rows_over_a_server_that_is_restarted() {
-    let server = durable();
-    stories::server_restarted(SHEDLOCK, &server, &(server.url() + SHED), ROWS).await;
-}
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_to_shared_rows_that_are_killed_at_any_step() {
-    let server = Server::start();
-    stories::killed_at_any_step(SHEDLOCK, &server, &(server.url() + SHED), MUTEXES, ROWS).await;
 }

@@ -24,7 +24,7 @@ fn by(server: &Server, way: &str) -> (Proxy, String, impl Sized) {
     (proxy, url, pooler)
 }
 /// A writer in a session becomes a reader whatever becomes of the answer, or loses it and is told: nobody is left behind, and no writer is in
-/// beside him.
+/// beside him. (Red: an answer that was lost taken for done.)
 #[test]
 fn softening_in_a_session() {
     let server = Server::start();

@@ -1,10 +1,17 @@
 //! What breaks, and what is odd: a server that is killed, connections that are ended or not to be had, tables that are gone, names. The same
-//! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `WAYS`, `LEASES` and `SESSIONS`, which count what is
+//! on every database, for the tests that bring `Server`, `Engine`, `Config`, `NAME`, `WAYS`, `LEASES`, `SESSIONS` and `ROWS`, which count what is
 //! left, `SESSION_CLAIMS`, the settings `FEW_CONNECTIONS` and `IMPATIENT`, `held`, which asks for what sessions hold now, whatever becomes of
 //! the tables, `durable`, and `kills`.
 use super::*;
 
 pub(super) const SESSION: &str = "?strategy=session";
+const SHEDLOCK: &str = "?strategy=shedlock";
+pub(super) const MUTEXES: [(&str, Claim, Claim); 4] = [
+    ("a", Claim::Mutex, Claim::Mutex),
+    ("b", Claim::Mutex, Claim::Mutex),
+    ("c", Claim::Mutex, Claim::Mutex),
+    ("d", Claim::Mutex, Claim::Mutex),
+];
 
 /// The server is killed and comes again while 16 want one lock: nobody is told but what passes, nobody is beside anybody, none is stuck, and
 /// each token is above the one before.
@@ -40,7 +47,7 @@ pub(super) async fn restarted(what: &str, server: &Server, url: &str, again: imp
             (holds, errors)
         }));
     }
-    let table = if url.ends_with("=shedlock") { "fencelock_shed" } else { "fencelock_lock" };
+    let table = if url.ends_with(SHEDLOCK) { "fencelock_shed" } else { "fencelock_lock" };
     let (fence, mut back) = (&format!("SELECT fence FROM {table}"), Vec::new());
     for _ in 0..tenth(20) {
         tokio::time::sleep(500 * MS).await;
@@ -91,6 +98,17 @@ async fn lock(client: &Client, name: &str, claim: Claim, is_lease: bool) -> Any 
             Err(error) => assert!(error.is_temporary() && !is_lease, "{error}"),
         }
     }
+}
+/// Rows that are shared with ShedLock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_rows_over_a_server_that_is_restarted() {
+    let server = durable();
+    server_restarted(&format!("{NAME}, ShedLock's table"), &server, &(server.url() + SHEDLOCK), ROWS).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_to_shared_rows_that_are_killed_at_any_step() {
+    let server = Server::start();
+    killed_at_any_step(&format!("{NAME}, ShedLock's table"), &server, &(server.url() + SHEDLOCK), MUTEXES, ROWS).await;
 }
 /// Sessions are ended by an operator at every step: all that was asked is done once, nothing is held, nobody waits. What lives with a session
 /// may have ended with it when it is given back, and who loses one session after the other is told so, and asks again; whoever is next has a

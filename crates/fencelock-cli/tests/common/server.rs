@@ -81,6 +81,27 @@ pub(crate) fn operators_meet_a_run<T>(url: &str, options: &[&str], next: impl Fn
     assert_eq!(job.wait().unwrap().code(), Some(76));
     (busy, next)
 }
+/// At the end the server goes.
+pub(crate) fn all_that_leases_can(engine: &str, url: &str, goes: impl FnOnce()) {
+    operators_meet(url);
+    a_killed_run_is_replaced(engine, url, "6s");
+    a_value_is_written_by_its_version(url);
+    a_semaphore_is_resized(url);
+    a_job_whose_server_goes_is_stopped(url, goes);
+}
+/// The next one has said that he waits, in a queue.
+pub(crate) fn operators_meet(url: &str) {
+    ends_with_its_turn(operators_meet_a_run(url, &["--ttl", "6s"], || next(url)));
+}
+/// Nobody has a place in a queue there, and the next one runs all the same.
+pub(crate) fn operators_meet_a_shared_row(url: &str) {
+    let next = || fencelock(url, &["run", "-w", "60s", "job", "--", "true"]).spawn().unwrap();
+    ends_with_its_turn(operators_meet_a_run(url, &["--ttl", "6s"], next));
+}
+fn ends_with_its_turn((busy, next): (String, Child)) {
+    assert!(busy.contains("\"sleep\"") && !busy.contains("lease 0"), "{busy}");
+    assert!(next.wait_with_output().unwrap().status.success());
+}
 /// Nobody gives back what a killed process held: it ends by itself.
 pub(crate) fn a_killed_run_is_replaced(engine: &str, url: &str, ttl: &str) {
     let mut job = fencelock(url, &["run", "--ttl", ttl, "job", "--", "sleep", "60"]).spawn().unwrap();
