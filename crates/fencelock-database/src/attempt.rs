@@ -12,7 +12,7 @@ pub const WINDOW: Duration = PATIENCE;
 /// So often an acquire is sent again under its hold id when nobody knows what became of it.
 pub const AGAIN: u32 = 5;
 /// Whoever only tries is answered in time, also while somebody's transaction keeps the row (SAFETY E2): he begins no look later than that.
-pub const TRY: Duration = Duration::from_millis(25);
+const TRY: Duration = Duration::from_millis(25);
 
 /// The end of a command by the server's clock, and by ours; `None`: the attempt was stopped (SAFETY A2).
 pub fn open_window(time: &ServerTime, request: &Request, sent_at: Moment) -> Option<(i64, Moment)> {
@@ -35,6 +35,10 @@ pub fn granted(request: &Request, token: Token, sent_at: Moment, now: i64) -> Gr
 pub fn after_locked(times: u32) -> Duration {
     let most = 2_000_u64 << times.min(6);
     Duration::from_micros(fastrand::u64(most / 2..most).min(100_000))
+}
+/// The same for whoever only tries, since the row was found locked for so long. `None`: he is answered.
+pub fn before_answered(times: u32, tried: Duration) -> Option<Duration> {
+    (tried < TRY).then(|| after_locked(times).min(TRY - tried))
 }
 /// As the server counts.
 pub fn micros(d: Duration) -> i64 {

@@ -7,7 +7,7 @@ pub mod session;
 mod shedlock;
 mod turned;
 
-pub use attempt::{AGAIN, Haunted, TRY, WINDOW, after_locked, end_of_look, granted, micros, open_window};
+pub use attempt::{AGAIN, Haunted, WINDOW, after_locked, before_answered, end_of_look, granted, micros, open_window};
 pub use fault::Fault;
 pub use reply::{Fields, Reply, Value, letter, status};
 pub use shedlock::{ShedLock, Table};

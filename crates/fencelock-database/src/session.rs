@@ -1,5 +1,5 @@
 //! Which sessions of the server there are, and what lives in them.
-use crate::{Fault, LEAVE, Reply, TRY, Turned, after_locked};
+use crate::{Fault, LEAVE, Reply, Turned, after_locked, before_answered};
 use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Clock, Error, Event, Grant, HoldId, Lease, Moment, Name, Outcome, Reports, Request, Result,
@@ -423,7 +423,8 @@ pub trait Claims: Sync {
 /// As [`Engine::acquire`](fencelock_core::Engine::acquire).
 pub async fn acquire<C: Claims>(claims: &C, request: &Request) -> Result<Outcome> {
     let told = |fault: C::Fault| claims.tell(&fault);
-    let (began, mut tries) = (BootClock.now(), 0);
+    // Not since it came: before the first look a session may have to be opened.
+    let (mut tries, mut locked_since) = (0, None);
     let mut busy = loop {
         let reply = match claims.bear(request).await.map_err(told)? {
             Ok((number, session)) => {
@@ -440,12 +441,12 @@ pub async fn acquire<C: Claims>(claims: &C, request: &Request) -> Result<Outcome
             Reply::Layout(other) => return Err(told(C::Fault::layout(other))),
             Reply::Reserved { .. } => break Busy::default(),
             Reply::Locked => {
-                let tried = began.until(BootClock.now());
-                if tried >= TRY || request.is_stopped() {
-                    break Busy::default();
-                }
+                let now = BootClock.now();
                 tries += 1;
-                sleep(after_locked(tries).min(TRY - tried)).await;
+                match before_answered(tries, locked_since.get_or_insert(now).until(now)) {
+                    Some(pause) if !request.is_stopped() => sleep(pause).await,
+                    _ => break Busy::default(),
+                }
             }
             _ => return Err(told(C::Fault::ANSWER)),
         }

@@ -1,5 +1,7 @@
 //! Locks that are shared with ShedLock: a row of its table, by the server's clock (`docs/design/0013-shedlock.md`).
-use crate::{AGAIN, CONNECT_TIMEOUT, Fault, Haunted, LEAVE, Reply, TRY, after_locked, granted, open_window};
+use crate::{
+    AGAIN, CONNECT_TIMEOUT, Fault, Haunted, LEAVE, Reply, after_locked, before_answered, granted, open_window,
+};
 use async_trait::async_trait;
 use fencelock_core::{
     BootClock, Busy, Clock, Engine, EngineInfo, Error, ErrorKind, Event, Fencing, Grant, HoldId, Listing, Moment, Name,
@@ -159,7 +161,7 @@ impl<T: Table> Engine for ShedLock<T> {
     async fn acquire(&self, request: &Request) -> Result<Outcome> {
         self.check(request.name(), "lock")?;
         let (began, limit) = (BootClock.now(), BootClock.now() + CONNECT_TIMEOUT);
-        let (mut misses, mut late, mut locked, mut queued) = (0, 0, 0, false);
+        let (mut misses, mut late, mut locked, mut locked_since, mut queued) = (0, 0, 0, None, false);
         loop {
             let conn = match self.table.soon(request).await {
                 Ok(conn) => conn,
@@ -194,18 +196,24 @@ impl<T: Table> Engine for ShedLock<T> {
                     self.drop_hold(request.name(), request.hold());
                     return Ok(Outcome::Busy(busy));
                 }
-                Ok(Reply::Locked) if request.wait() || waited < TRY => {
+                Ok(Reply::Locked) => {
+                    let tried = locked_since.get_or_insert(sent_at).until(BootClock.now());
                     locked += 1;
-                    if request.wait() && locked == 4 {
-                        queued = true;
-                        request.queued(Busy::default());
+                    if request.wait() {
+                        if locked == 4 {
+                            queued = true;
+                            request.queued(Busy::default());
+                        }
+                        after_locked(locked)
+                    } else if let Some(pause) = before_answered(locked, tried) {
+                        pause
+                    } else if misses > 0 {
+                        // One of these may have been granted: core takes it back.
+                        return Err(self.tell("lock", &T::Fault::UNANSWERED));
+                    } else {
+                        return Ok(Outcome::Busy(Busy::default()));
                     }
-                    let pause = after_locked(locked);
-                    if request.wait() { pause } else { pause.min(TRY - waited) }
                 }
-                // One of these may have been granted: core takes it back.
-                Ok(Reply::Locked) if misses > 0 => return Err(self.tell("lock", &T::Fault::UNANSWERED)),
-                Ok(Reply::Locked) => return Ok(Outcome::Busy(Busy::default())),
                 Ok(Reply::Past) if late < ServerTime::AGAIN => {
                     late += 1;
                     Duration::ZERO

@@ -20,7 +20,9 @@ use fencelock_core::{
     Grant, HoldId, Kind, Listing, LossReason, Moment, Name, Ordering, Outcome, Page, Released, Renewed, Reports,
     Request, Result, ServerTime, Status, TakenAway, Token, Version, Versioned, Waiting, on_tokio,
 };
-use fencelock_database::{AGAIN, CONNECT_TIMEOUT, PATIENCE, TRY, WINDOW, after_locked, granted, micros, open_window};
+use fencelock_database::{
+    AGAIN, CONNECT_TIMEOUT, PATIENCE, WINDOW, after_locked, before_answered, granted, micros, open_window,
+};
 use std::{
     fmt,
     sync::{
@@ -284,8 +286,8 @@ impl Engine for MysqlEngine {
                             request.queued(Busy::default());
                         }
                         after_locked(locked)
-                    } else if tried < TRY {
-                        after_locked(locked).min(TRY - tried)
+                    } else if let Some(pause) = before_answered(locked, tried) {
+                        pause
                     } else if misses > 0 {
                         // One of these may have been granted: core takes it back.
                         return Err(self.link().tell("lock", &Fault::Unanswered));
