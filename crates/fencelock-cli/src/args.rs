@@ -1,14 +1,14 @@
 //! The command line.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::builder::{EnumValueParser, OsStringValueParser, PossibleValue, TypedValueParser};
+use clap::{Arg, Args, Parser, Subcommand, ValueEnum};
 
 use crate::duration;
 use crate::help;
@@ -140,7 +140,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "D", value_parser = of(duration::positive))]
     pub(crate) max_hold: Option<Duration>,
     /// What happens to the job when the lock is lost
-    #[arg(long, value_enum, default_value_t = OnLoss::Term)]
+    #[arg(long, value_parser = word::<OnLoss>(), default_value_t = OnLoss::Term)]
     pub(crate) on_loss: OnLoss,
     /// Between TERM and KILL [default: 5s or a third of the ttl, the shorter one]
     #[arg(long, value_name = "D", value_parser = of(duration::positive))]
@@ -324,10 +324,10 @@ pub(crate) struct AclRedis {
     #[arg(long, value_name = "P", conflicts_with = "namespace", value_parser = text())]
     pub(crate) prefix: Option<String>,
     /// How locks are written [default: native, or the URL's]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = word::<Layout>())]
     pub(crate) layout: Option<Layout>,
     /// How the servers belong together [default: alone, or the URL's]
-    #[arg(long, value_enum)]
+    #[arg(long, value_parser = word::<Topology>())]
     pub(crate) topology: Option<Topology>,
     /// The user [default: the URL's, or fencelock]
     #[arg(long, value_name = "NAME", value_parser = text())]
@@ -376,6 +376,23 @@ fn seconds(text: &str) -> Result<f64, String> {
 /// Text, refused with the argument's name where it is none: clap's own parser says only that something was not UTF-8.
 fn text() -> impl TypedValueParser<Value = String> {
     OsStringValueParser::new().try_map(|s| s.into_string().map_err(|_| "it is not UTF-8"))
+}
+
+/// One of these words, and the same of what is no text.
+fn word<T: ValueEnum + Clone + Send + Sync + 'static>() -> Word<T> {
+    Word(EnumValueParser::new())
+}
+#[derive(Clone)]
+struct Word<T: ValueEnum + Clone + Send + Sync + 'static>(EnumValueParser<T>);
+impl<T: ValueEnum + Clone + Send + Sync + 'static> TypedValueParser for Word<T> {
+    type Value = T;
+    fn parse_ref(&self, cmd: &clap::Command, arg: Option<&Arg>, value: &OsStr) -> Result<T, clap::Error> {
+        text().parse_ref(cmd, arg, value)?;
+        self.0.parse_ref(cmd, arg, value)
+    }
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        self.0.possible_values()
+    }
 }
 
 /// The same, of what such a text means.

@@ -5,6 +5,7 @@ mod common;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use common::{Place, end_of, finish, start, until};
 
@@ -173,17 +174,25 @@ fn the_version_is_told() {
     }
 }
 
-// Planted: no TERM before the KILL of --max-hold.
+// Planted: no TERM before the KILL of --max-hold; both at once.
 #[test]
 fn max_hold_ends_the_job_with_76() {
     let place = Place::new();
     let script = "trap 'echo > $D/termed; exit 0' TERM; echo > $D/up; while :; do sleep 0.01; done";
+    let began = Instant::now();
     let (code, _, err) = finish(&mut place.run(&["--max-hold", "5s"], script));
     assert_eq!(code, 76, "{err}");
+    assert!(began.elapsed() >= Duration::from_secs(5), "{:?}", began.elapsed());
     assert_eq!(place.read("termed"), "\n");
     assert!(err.contains("--max-hold"), "{err}");
     let deaf = "trap '' TERM; while :; do sleep 0.01; done";
-    assert_eq!(finish(&mut place.run(&["--max-hold", "100ms", "--grace", "100ms"], deaf)).0, 76);
+    // Said, and a third of a ttl where nothing is.
+    for (options, grace) in [(["--grace", "700ms"], 700), (["--ttl", "3s"], 1_000)] {
+        let began = Instant::now();
+        let (code, _, err) = finish(&mut place.run(&[&["--max-hold", "100ms"], &options[..]].concat(), deaf));
+        assert_eq!(code, 76, "{err}");
+        assert!(began.elapsed() >= Duration::from_millis(100 + grace), "{options:?}: {:?}", began.elapsed());
+    }
 }
 
 // Planted: the arguments through `String`; the environment of the job built anew.
