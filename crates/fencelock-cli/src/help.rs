@@ -92,7 +92,8 @@ Examples:
 It works on the engines themselves: names begin with bench/, and the others who use them feel the load. Cases:
   uncontended  each task locks and releases a name of its own; beside it the bare driver sends the same statements
   contended    so many clients want one lock and hold it for a millisecond; hand: from the release to the next one's grant;
-               commands: what the clients send for each grant, signs of life and all
+               commands: what the clients send for each grant, signs of life and all; each has connections of its own: give
+               fewer --waiters to a server that has no more
   renew        so many locks are held and kept alive
 ratio: what ours is to the bare driver, in turns of a tenth of a second; the median of all rounds.
 cpu is percent of a core, of this process with all its clients.

@@ -88,3 +88,9 @@ fn values_and_sizes() {
     server::a_value_is_written_by_its_version(&sessions);
     server::no_semaphore_is_resized(&sessions);
 }
+// Planted: renewals and waits with connections of their own, or none: it never ends.
+#[test]
+fn few_connections_are_measured() {
+    let server = Postgres::with(&["max_connections=36"]);
+    server::few_connections_are_measured(&server.url());
+}

@@ -1,7 +1,7 @@
 //! One connection for each runtime that calls.
 use crate::{
     blocking::runtime,
-    clock::{BootClock, Clock},
+    clock::{BootClock, Clock, Moment},
     error::{Error, ErrorKind},
 };
 use std::{
@@ -25,6 +25,9 @@ use tokio::{
 /// *Invariant (SAFETY E5):* a connection is made and kept by a task of the runtime that uses it, so nobody who waits for it and is
 /// dropped, or not polled any more, keeps the others from it; and one whose runtime is gone is never waited for by another one's tasks.
 ///
+/// *Invariant (SAFETY E8):* whoever has one goes on, also on a server that has no more of them: what a lock was taken by does for its
+/// renewals, too ([`here_or_elsewhere`](Self::here_or_elsewhere)).
+///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// use fencelock_core::{Connections, NoConnection};
@@ -45,7 +48,11 @@ pub struct Connections<C, F> {
     slots: Mutex<Vec<Slot<C, F>>>,
     last: AtomicU64,
     closed: AtomicBool,
+    /// The server had no more of them then.
+    full: Mutex<Option<Moment>>,
 }
+/// So long after a server had no more of them it is asked for one more.
+const FULL: Duration = Duration::from_secs(1);
 /// The end of the channel tells whoever waits that the runtime is gone.
 type Made<C, F> = watch::Receiver<Option<Result<Connection<C>, F>>>;
 struct Slot<C, F> {
@@ -91,6 +98,7 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
             slots: Mutex::default(),
             last: AtomicU64::new(0),
             closed: AtomicBool::new(false),
+            full: Mutex::default(),
         })
     }
     fn slots(&self) -> MutexGuard<'_, Vec<Slot<C, F>>> {
@@ -124,6 +132,52 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
         let end = timeout(limit, connection.wait_for(Option::is_some)).await;
         let end = end.ok().and_then(Result::ok).and_then(|end| end.clone());
         end.unwrap_or_else(|| Err(NoConnection::Late.into()))
+    }
+    /// The same, and where the server has no more of them, which `is_full` knows by why there is none, another runtime's that is good for
+    /// something: it does for both, and the server is asked again after a second.
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// use fencelock_core::{Connections, NoConnection};
+    /// use std::time::Duration;
+    ///
+    /// let all = Connections::<&'static str, NoConnection>::new();
+    /// let (limit, is_full) = (Duration::from_secs(1), |why: &NoConnection| *why == NoConnection::Late);
+    /// let one = all.here_or_elsewhere(limit, || async { Ok("a connection") }, is_full, |_| true).await;
+    /// assert_eq!(*one.unwrap(), "a connection");
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As those of [`here`](Self::here).
+    ///
+    /// # Cancel safety
+    /// As that of [`here`](Self::here).
+    pub async fn here_or_elsewhere<A>(
+        &self,
+        limit: Duration,
+        make: impl FnOnce() -> A,
+        is_full: impl Fn(&F) -> bool,
+        is_good: impl Fn(&C) -> bool,
+    ) -> Result<Connection<C>, F>
+    where
+        A: Future<Output = Result<C, F>> + Send + 'static,
+    {
+        let full = || self.full.lock().unwrap_or_else(PoisonError::into_inner);
+        let elsewhere = || self.open().into_iter().find(|other| is_good(other));
+        let was_full = full().is_some_and(|then| then.until(BootClock.now()) < FULL);
+        if was_full
+            && self.known().is_none()
+            && let Some(other) = elsewhere()
+        {
+            return Ok(other);
+        }
+        let made = self.here(limit, make).await;
+        if !made.as_ref().is_err_and(&is_full) {
+            return made;
+        }
+        *full() = Some(BootClock.now());
+        elsewhere().map_or(made, Ok)
     }
     /// Where this runtime's connection is, or will be.
     fn slot<A>(&self, here: Id, limit: Duration, make: impl FnOnce() -> A) -> Result<Made<C, F>, F>
@@ -263,7 +317,7 @@ pub async fn within<T>(limit: Duration, answer: impl Future<Output = T>) -> Opti
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: one connection for all runtimes; giving one up gives up all; no limit for its making; one nap
-    //! of the whole limit.
+    //! of the whole limit; a server that is full and is asked each time.
     #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
     use super::*;
     use std::sync::atomic::AtomicUsize;
@@ -295,6 +349,42 @@ mod tests {
         assert_eq!((*one.block_on(all.here(SEC, next)).unwrap(), *two.block_on(all.here(SEC, next)).unwrap()), (4, 5));
         all.close();
         assert_eq!(two.block_on(all.here(SEC, next)).unwrap_err(), NoConnection::Closed);
+    }
+    #[test]
+    fn where_there_are_no_more_another_ones_does() {
+        let (all, made) = (All::new(), AtomicUsize::new(0));
+        let runtime = || Builder::new_current_thread().enable_all().build().unwrap();
+        // Who comes second gets none.
+        let next = || {
+            let n = made.fetch_add(1, Relaxed);
+            async move { if n == 0 || n > 2 { Ok(n) } else { Err(NoConnection::Late) } }
+        };
+        let is_full = |why: &NoConnection| *why == NoConnection::Late;
+        let (one, two) = (runtime(), runtime());
+        let get = |on: &tokio::runtime::Runtime| on.block_on(all.here_or_elsewhere(SEC, next, is_full, |_| true));
+        let first = get(&one).unwrap();
+        assert_eq!((*first, *get(&two).unwrap(), made.load(Relaxed)), (0, 0, 2));
+        // It was asked just now.
+        assert_eq!((*get(&two).unwrap(), *get(&one).unwrap(), made.load(Relaxed)), (0, 0, 2));
+        *all.full.lock().unwrap() = Some(BootClock.now() - FULL);
+        assert_eq!((*get(&two).unwrap(), made.load(Relaxed)), (0, 3));
+        // One that is good for nothing is none.
+        let refused =
+            two.block_on(all.here_or_elsewhere(SEC, || async { Err(NoConnection::Late) }, is_full, |_| false));
+        assert_eq!(refused.unwrap_err(), NoConnection::Late);
+        // Another reason is told.
+        *all.full.lock().unwrap() = None;
+        let closed =
+            two.block_on(all.here_or_elsewhere(SEC, || async { Err(NoConnection::Closed) }, is_full, |_| true));
+        assert_eq!(closed.unwrap_err(), NoConnection::Closed);
+        assert_eq!(*get(&two).unwrap(), 3);
+        // Its runtime is gone, and its connection with it.
+        let three = runtime();
+        drop(one);
+        drop(two);
+        let refused =
+            three.block_on(all.here_or_elsewhere(SEC, || async { Err(NoConnection::Late) }, is_full, |_| true));
+        assert_eq!(refused.unwrap_err(), NoConnection::Late);
     }
     #[tokio::test]
     async fn whoever_waits_and_is_gone_keeps_nobody_from_it() {

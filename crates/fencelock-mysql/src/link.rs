@@ -313,7 +313,7 @@ impl Link {
     pub(crate) fn close(&self) {
         self.all.close();
     }
-    /// This runtime's connections.
+    /// This runtime's connections, or what there is.
     pub(crate) async fn here(&self) -> Result<Conn, Fault> {
         let make = || {
             let driver = self.driver.clone();
@@ -326,12 +326,14 @@ impl Link {
                 Ok(Arc::new(Wire { driver, pool: Pool::new(session), calls, renewals, watches, bells, makings }))
             }
         };
-        let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
+        let is_good = |wire: &Arc<Wire>| !wire.pool.is_broken();
+        let one = || self.all.here_or_elsewhere(CONNECT_TIMEOUT, make, Fault::is_full, is_good);
+        let conn = one().await?;
         if !conn.pool.is_broken() {
             return Ok(conn);
         }
         self.give_up(&conn);
-        self.all.here(CONNECT_TIMEOUT, make).await
+        one().await
     }
     fn give_up(&self, conn: &Conn) {
         conn.pool.broke();

@@ -137,7 +137,11 @@ impl Fault {
             Self::Connect(e) => e.is_closed(),
             _ => false,
         };
-        broke || self.is_conflict() || self.is_ending() || self.is(&[SqlState::TOO_MANY_CONNECTIONS])
+        broke || self.is_conflict() || self.is_ending() || self.is_full()
+    }
+    /// The server has as many connections as it takes.
+    pub(crate) fn is_full(&self) -> bool {
+        self.is(&[SqlState::TOO_MANY_CONNECTIONS])
     }
     /// No server now; there may be one soon.
     pub(crate) fn may_pass(&self) -> bool {
@@ -222,7 +226,7 @@ fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio
             new(ErrorKind::InvalidConfig, "the tables of fencelock are not there")
                 .hint("run `fencelock migrate --run` as a role that may create them in this schema")
         }
-        () if is(&[SqlState::TOO_MANY_CONNECTIONS]) => {
+        () if fault.is_full() => {
             new(ErrorKind::Unreachable, "the server has as many connections as it takes").hint("raise max_connections")
         }
         () if is(&[SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY]) => {

@@ -311,13 +311,15 @@ impl Link {
     pub(crate) fn close(&self) {
         self.all.close();
     }
-    /// This runtime's connection.
+    /// This runtime's connection, or what there is.
     pub(crate) async fn here(&self) -> Result<Conn, Fault> {
         let make = || {
             let (driver, broke) = (self.driver.clone(), self.broke.clone());
             async move { driver.wire(Some(broke)).await }
         };
-        let conn = self.all.here(CONNECT_TIMEOUT, make).await?;
+        let is_good = |wire: &Arc<Wire>| !wire.client.is_closed() && !wire.is_over() && !wire.is_mute();
+        let one = || self.all.here_or_elsewhere(CONNECT_TIMEOUT, make, Fault::is_full, is_good);
+        let conn = one().await?;
         if !conn.client.is_closed() && !conn.is_over() {
             if conn.is_still_there().await {
                 return Ok(conn);
@@ -325,7 +327,7 @@ impl Link {
             conn.hang_up();
         }
         self.give_up(&conn);
-        self.all.here(CONNECT_TIMEOUT, make).await
+        one().await
     }
     fn give_up(&self, conn: &Conn) {
         if let Some(broke) = &conn.broke {

@@ -92,6 +92,10 @@ impl Fault {
         matches!(self, Self::Redis(e) if Said::from(e).is("WRONGTYPE"))
     }
     /// The scripts are not there any more.
+    /// The server has as many clients as it takes.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Connect(e) | Self::Redis(e) if has_no_room(&Said::from(e).text))
+    }
     pub(crate) fn is_no_script(&self) -> bool {
         matches!(self, Self::Redis(e) if e.code() == Some("NOSCRIPT"))
     }
@@ -136,6 +140,9 @@ impl Fault {
     }
 }
 
+fn has_no_room(words: &str) -> bool {
+    words.to_ascii_lowercase().contains("max number of clients")
+}
 /// The server's own refusals: the command had no effect.
 fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Option<Error> {
     let said = Said::from(error);
@@ -161,7 +168,7 @@ fn refused(operation: &'static str, endpoint: &str, error: &RedisError) -> Optio
         () if is("NOREPLICAS") || is("MASTERDOWN") || is("CLUSTERDOWN") || is("TRYAGAIN") || is("BUSY") => {
             new(ErrorKind::Unreachable, "the server cannot do it now").because(said).hint("try again")
         }
-        () if words.contains("max number of clients") => {
+        () if has_no_room(&said.text) => {
             new(ErrorKind::Unreachable, "the server has as many clients as it takes").hint("raise maxclients")
         }
         () if words.contains("db index is out of range") => {

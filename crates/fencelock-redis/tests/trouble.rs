@@ -261,6 +261,26 @@ fn too_many_clients() {
     });
 }
 
+/// Each client has its first connection, and gets no other one: by that it takes, keeps, waits, and gives back (SAFETY E8). (Red: those who
+/// renew and wait have one of their own, or none.)
+#[test]
+fn one_connection_does_for_all() {
+    let server = with(&["--maxclients", "2"]);
+    runtime().block_on(async {
+        let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+        let held = soon(a.mutex("x").ttl(2_000 * MS).lock()).await.unwrap();
+        let wait = tokio::spawn(b.mutex("x").lock());
+        let until = held.valid_until() + 2_000 * MS;
+        eventually("it was renewed", || async { held.valid_until() > until || !held.is_valid() }).await;
+        held.check().unwrap();
+        let first = held.token();
+        held.release().await.unwrap();
+        let next = soon(wait).await.unwrap().unwrap();
+        assert!(next.token() > first);
+        next.release().await.unwrap();
+    });
+}
+
 /// The address leads to another server now, and the one before follows it: its connections stay open.
 #[test]
 fn a_primary_that_steps_down_is_left_with_the_next_renewal() {

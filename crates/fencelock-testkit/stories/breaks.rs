@@ -300,6 +300,43 @@ async fn no_connections() {
     held.release().await.unwrap();
     within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
 }
+/// The server has no more connections from the moment in which each client has its first one: by that it takes, keeps, waits, and gives back
+/// (SAFETY E8). (Red: those who renew and wait have one of their own, or none.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_connection_does_for_all() {
+    let server = Server::with(FEW_CONNECTIONS);
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let taken = Session::all(&server);
+    let held = soon(a.mutex("x").ttl(2 * SEC).lock()).await.unwrap();
+    let wait = tokio::spawn(b.mutex("x").lock());
+    let until = held.valid_until() + 2 * SEC;
+    eventually("it was renewed", || std::future::ready(held.valid_until() > until || !held.is_valid())).await;
+    held.check().unwrap();
+    let first = held.token();
+    held.release().await.unwrap();
+    let next = within("its turn", wait).await.unwrap().unwrap();
+    assert!(next.token() > first);
+    next.release().await.unwrap();
+    drop(taken);
+}
+/// Whoever gets no connection to wait on has the lock by the session that he has, when it is free. (Red: he waits for a connection.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_session_does_for_all() {
+    let server = Server::with(FEW_CONNECTIONS);
+    let url = server.url() + SESSION;
+    let (a, b) = (client(&url).await, client(&url).await);
+    b.mutex("y").lock().await.unwrap().release().await.unwrap();
+    let held = soon(a.mutex("x").lock()).await.unwrap();
+    let taken = Session::all(&server);
+    let mut wait = tokio::spawn(b.mutex("x").lock());
+    assert!(tokio::time::timeout(300 * MS, &mut wait).await.is_err());
+    let first = held.token();
+    held.release().await.unwrap();
+    let next = within("its turn", wait).await.unwrap().unwrap();
+    assert!(next.token() > first);
+    next.release().await.unwrap();
+    drop(taken);
+}
 /// What the server is set to end after a second is not what we wait by, nor what holds. (Red: its limits as they are, and a wait that it breaks off is over.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_patience() {

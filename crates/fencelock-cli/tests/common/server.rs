@@ -237,3 +237,14 @@ pub(crate) fn no_semaphore_is_resized(url: &str) {
     let (code, told) = done(url, &["semaphore", "resize", "sized", "1", "2"]);
     assert!(code == Some(78) && told.starts_with("fencelock: ") && told.contains("semaphores"), "{told}");
 }
+/// So many clients as it measures have a connection each at a server that has no more; sessions need more, and are told so.
+pub(crate) fn few_connections_are_measured(url: &str) {
+    let bench = |url: &str| {
+        let words = ["bench", "--seconds", "0.5", "--tasks", "1", "--waiters", "24", "--holders", "10"];
+        done(url, &words)
+    };
+    let (code, told) = bench(url);
+    assert!(code == Some(0) && told.contains("contended     24"), "{code:?}: {told}");
+    let (code, told) = bench(&format!("{url}?strategy=session"));
+    assert!(code == Some(69) && told.contains("raise max_connections"), "{code:?}: {told}");
+}

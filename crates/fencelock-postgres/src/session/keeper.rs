@@ -146,8 +146,10 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
         };
         let bearer = match opened {
             Ok(bearer) => bearer,
+            // The session that he has may take it, when it is free.
+            Err(fault) if fault.is_full() => break Turned::Displaced,
             Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => {
-                // An outage, or more connections than the server takes: it is tried again (SAFETY E8).
+                // An outage: it is tried again (SAFETY E8).
                 sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
                 pause = (pause * 2).min(Duration::from_millis(500));
                 continue;

@@ -200,7 +200,8 @@ impl Link {
             Way::One(_, all) => {
                 let me = self.me.clone();
                 let make = move || async move { me.upgrade().ok_or(Fault::Closed)?.connect().await };
-                return all.here(CONNECT_TIMEOUT, make).await.map(Conn::from);
+                let is_good = |_: &Arc<Wire>| true;
+                return all.here_or_elsewhere(CONNECT_TIMEOUT, make, Fault::is_full, is_good).await.map(Conn::from);
             }
             Way::Cluster(cluster) => cluster,
         };
@@ -289,7 +290,8 @@ impl Link {
             let link = me.upgrade().ok_or(Fault::Closed)?;
             link.open(to, link.attending_here()).await
         };
-        server.connections.here(PRIMARY_TIMEOUT, make).await.map(Conn::from)
+        let is_good = |_: &Arc<Wire>| true;
+        server.connections.here_or_elsewhere(PRIMARY_TIMEOUT, make, Fault::is_full, is_good).await.map(Conn::from)
     }
     /// This one does not have any more what it had.
     fn leave(&self, address: &Address) {

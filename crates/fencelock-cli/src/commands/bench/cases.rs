@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use fencelock::Client;
+use tokio::task::JoinSet;
 
 use super::Arena;
 use super::report::Row;
@@ -126,33 +127,32 @@ async fn contended(arena: &Arena, waiters: usize, seconds: f64) -> Result<Row, F
     let sent = || clients.iter().map(|(_, counter)| Some(counter.as_ref()?())).sum::<Option<u64>>();
     let (before, work) = (sent(), Cpu::start());
     let (epoch, released, stop) = (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    let all: Vec<_> = clients
-        .iter()
-        .map(|(client, _)| {
-            let (lock, released, stop) = (client.mutex("bench/contended"), released.clone(), stop.clone());
-            tokio::spawn(async move {
-                let (mut pairs, mut handed) = (Vec::new(), Vec::new());
-                while !stop.load(Relaxed) {
-                    let began = Instant::now();
-                    let guard = lock.lock().await?;
-                    let at = released.swap(0, Relaxed);
-                    if at > 0 {
-                        handed.push(micros(epoch.elapsed()).saturating_sub(at));
-                    }
-                    tokio::time::sleep(HELD).await;
-                    released.store(micros(epoch.elapsed()).max(1), Relaxed);
-                    guard.release().await?;
-                    pairs.push(micros(began.elapsed()));
+    // Whoever fails ends it for all.
+    let mut all = JoinSet::new();
+    for (client, _) in &clients {
+        let (lock, released, stop) = (client.mutex("bench/contended"), released.clone(), stop.clone());
+        all.spawn(async move {
+            let (mut pairs, mut handed) = (Vec::new(), Vec::new());
+            while !stop.load(Relaxed) {
+                let began = Instant::now();
+                let guard = lock.lock().await?;
+                let at = released.swap(0, Relaxed);
+                if at > 0 {
+                    handed.push(micros(epoch.elapsed()).saturating_sub(at));
                 }
-                Ok::<_, fencelock::Error>((pairs, handed))
-            })
-        })
-        .collect();
+                tokio::time::sleep(HELD).await;
+                released.store(micros(epoch.elapsed()).max(1), Relaxed);
+                guard.release().await?;
+                pairs.push(micros(began.elapsed()));
+            }
+            Ok::<_, fencelock::Error>((pairs, handed))
+        });
+    }
     tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
     stop.store(true, Relaxed);
     let (mut pairs, mut handed) = (Vec::new(), Vec::new());
-    for one in all {
-        let (some, more) = one.await.map_err(Failure::bug)??;
+    while let Some(one) = all.join_next().await {
+        let (some, more) = one.map_err(Failure::bug)??;
         pairs.extend(some);
         handed.extend(more);
     }
