@@ -56,7 +56,7 @@ impl Fault {
             Self::Closed => Error::new(ErrorKind::Closed, operation, "the engine was closed").hint("connect again"),
             Self::Connect(why) => new(ErrorKind::Unreachable, "no session")
                 .because(why.clone())
-                .hint("look whether the servers run and are the majority, and at hosts and ports"),
+                .hint("look whether the servers run and are the majority, at hosts and ports, and at their maxClientCnxns"),
             Self::Unanswered => new(ErrorKind::Ambiguous, "no answer in time"),
             Self::SessionOver => new(ErrorKind::Ambiguous, "the session ended meanwhile"),
             Self::Login => new(ErrorKind::PermissionDenied, "the server does not accept user or password")

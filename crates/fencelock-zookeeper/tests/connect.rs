@@ -160,6 +160,22 @@ async fn servers_that_are_dead() {
     }
 }
 
+/// The server takes no more of this address: whoever comes is told where to look, and those who are there go on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_as_the_server_takes_of_one_address() {
+    let arguments = vec!["maxClientCnxns=2".to_owned()];
+    let zk = ZooKeeper::with(ZooKeeperOptions { arguments, ..ZooKeeperOptions::default() });
+    let [a, b] = [client(&zk, 6 * SEC).await, client(&zk, 6 * SEC).await];
+    let guard = a.mutex("x").lock().await.unwrap();
+    b.mutex("y").lock().await.unwrap().release().await.unwrap();
+    let began = Instant::now();
+    let error = ZooKeeperEngine::from_url(&zk.url()).await.unwrap_err();
+    assert!(error.kind() == ErrorKind::Unreachable && error.to_string().contains("maxClientCnxns"), "{error}");
+    assert!(began.elapsed() < 20 * SEC, "{:?}", began.elapsed());
+    let next = tokio::spawn(b.mutex("x").lock());
+    guard.release().await.unwrap();
+    within("its turn", next).await.unwrap().unwrap().release().await.unwrap();
+}
 /// A server that restarts costs nobody his hold, and nobody his place; a majority that is missing, neither (SAFETY E8).
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_outage_is_survived() {
