@@ -245,12 +245,18 @@ pub(crate) fn waiting(name: &str, busy: &Busy) -> String {
     format!("waiting for {}: {}", plain(name), in_the_way(busy))
 }
 
+/// Nobody knows who is in the way: the store does not answer.
+pub(crate) fn unanswered(name: &str, e: &fencelock::Error) -> String {
+    format!("waiting for {}: no answer: {}", plain(name), plain(&e.to_string()))
+}
+
 /// Who is in the way, and how many.
 pub(crate) fn in_the_way(busy: &Busy) -> String {
     let who = busy.holder.as_deref().map_or_else(|| "somebody else is next".to_owned(), holder);
+    let stale = if busy.stale { ", and the engine does not answer now" } else { "" };
     match busy.ahead {
-        Some(n) if n > 0 => format!("{who}, {n} ahead of you"),
-        _ => who,
+        Some(n) if n > 0 => format!("{who}, {n} ahead of you{stale}"),
+        _ => who + stale,
     }
 }
 

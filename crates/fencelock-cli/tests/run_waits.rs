@@ -71,3 +71,22 @@ fn over_redis_etcd_and_zookeeper() {
         the_line(engine, &url, None);
     }
 }
+
+/// While the store is not there that is said, and no holder of before; and it goes on when it is there again.
+// Planted: what was known before goes on to be shown.
+#[test]
+fn over_an_outage() {
+    let (server, place) = (Postgres::start(), Place::new());
+    let mut shell = Shell::start(&place);
+    shell.line(&format!("export FENCELOCK_URL='{}'", server.url()));
+    shell.line("$F run x --ttl 60s -- bash -c 'echo $$ > $D/job; sleep 600' &");
+    let job = place.line("job");
+    shell.line("$F run x -- echo $((6*7)):in");
+    shell.expect("waiting for x: held ");
+    server.kill();
+    shell.expect("waiting for x: no answer: inspect: ");
+    assert!(server.restart());
+    shell.expect("waiting for x: held ");
+    common::kill(job.parse().expect("a number"), rustix::process::Signal::KILL);
+    shell.expect("42:in");
+}

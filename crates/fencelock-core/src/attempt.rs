@@ -91,7 +91,7 @@ impl<A> Acquire<A> {
         let stage = request.map_or_else(Stage::Refused, |request| Stage::New(request, patience, owner));
         Self { core, stage, seen: None, answer: PhantomData }
     }
-    /// Who is in the way and how many are ahead, as far as the engine told. Ask while it waits.
+    /// Who is in the way and how many are ahead, as far as the engine told; `stale`, while it does not answer. Ask while it waits.
     pub fn blocked_by(&self) -> Option<Busy> {
         match &self.stage {
             Stage::New(request, ..) | Stage::Here(request, _) | Stage::Task(request, _) => request.last_report(),
@@ -474,8 +474,8 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
             Ok(Outcome::Busy(busy)) if request.wait() || request.is_stopped() => {
                 undo.withdraw().await;
                 // Who was in the way when it looked for the last time.
-                let told = || request.last_report().unwrap_or_default();
-                let busy = if busy.holder.is_some() { busy } else { told() };
+                let told = request.last_report().unwrap_or_default();
+                let busy = if busy.holder.is_some() { Busy { stale: told.stale, ..busy } } else { told };
                 return if request.wait() { Ok(Err(busy)) } else { Err(mute(core, &request)) };
             }
             Ok(Outcome::Busy(busy)) => {
@@ -485,6 +485,7 @@ async fn claim(core: &Arc<Core>, request: &Request, deadline: Option<Moment>, ti
             Ok(Outcome::Displaced) => undo.withdraw().await,
             // Whoever has waited waits over an outage (SAFETY E8), also where it meets him as he comes again.
             Err(error) if came_again && request.wait() && error.is_temporary() && !request.is_stopped() => {
+                request.cut_off();
                 undo.leave_to_keeper();
             }
             Err(error) => return Err(error),

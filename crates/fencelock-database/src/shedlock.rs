@@ -167,7 +167,10 @@ impl<T: Table> Engine for ShedLock<T> {
                 Ok(conn) => conn,
                 Err(fault) => match self.tell("lock", &fault) {
                     // Whoever waits does so over an outage, too (SAFETY E8).
-                    error if queued && error.is_temporary() && !request.is_stopped() => continue,
+                    error if queued && error.is_temporary() && !request.is_stopped() => {
+                        request.cut_off();
+                        continue;
+                    }
                     error => return Err(error),
                 },
             };
@@ -230,6 +233,9 @@ impl<T: Table> Engine for ShedLock<T> {
                     let passes = queued || misses <= AGAIN || fault.is_soon_over() && BootClock.now() < limit;
                     if !error.is_temporary() || !passes || request.is_stopped() {
                         return Err(error);
+                    }
+                    if queued {
+                        request.cut_off();
                     }
                     Duration::from_millis(10 << misses.min(5))
                 }

@@ -111,7 +111,7 @@ pub(crate) async fn wait(
                 shared.bury(&place);
                 break Turned::Displaced;
             }
-            Err(fault) if fault.may_pass() => {}
+            Err(fault) if fault.may_pass() => request.cut_off(),
             Err(fault) => break Turned::Failed(fault),
         }
         tokio::select! {

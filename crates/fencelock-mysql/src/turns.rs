@@ -141,6 +141,7 @@ pub(crate) async fn wait(
             Ok((Reply::Gone { .. }, _)) => break Turned::Displaced,
             Ok(_) => break Turned::Failed(Fault::Answer),
             Err(fault) if shared.link.tell("lock", &fault).is_temporary() => {
+                request.cut_off();
                 may_watch = false;
                 next = pause + Duration::from_millis(fastrand::u64(0..10));
                 pause = (pause * 2).min(Duration::from_millis(250));

@@ -26,6 +26,7 @@ pub(crate) async fn acquire(engine: &RedisEngine, request: &Request) -> Result<O
                 pace.nap(BootClock.now(), Some(0), None)
             }
             Err(error) if was_in_the_way.is_some() && passes(&error) && !request.is_stopped() => {
+                request.cut_off();
                 let next = pause + Duration::from_millis(fastrand::u64(0..10));
                 pause = (pause * 2).min(Duration::from_millis(250));
                 next

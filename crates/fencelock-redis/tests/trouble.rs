@@ -261,6 +261,30 @@ fn too_many_clients() {
     });
 }
 
+/// Whoever waits over an outage is told that what is known of the holder is from before it (SAFETY E8). (Red: nothing is said of it.)
+#[test]
+fn whoever_waits_over_an_outage_knows() {
+    let server = with(&[]);
+    runtime().block_on(async {
+        for query in ["", "?wait=spin", &format!("?{PLAIN}")] {
+            let (proxy, url) = proxied(&server);
+            let (a, b, name) =
+                (client(&(server.url() + query)).await, client(&(url + query)).await, query.len().to_string());
+            let held = a.mutex(&*name).ttl(60_000 * MS).lock().await.unwrap();
+            let mut wait = b.mutex(&*name).lock();
+            assert!(tokio::time::timeout(300 * MS, &mut wait).await.is_err());
+            assert!(wait.blocked_by().is_some_and(|busy| !busy.stale), "{query}: {:?}", wait.blocked_by());
+            proxy.lead_to(([127, 0, 0, 1], fencelock_testkit::Port::free().number()).into());
+            proxy.cut();
+            eventually("it is told", || async { wait.blocked_by().is_some_and(|busy| busy.stale) }).await;
+            proxy.lead_to(([127, 0, 0, 1], server.port()).into());
+            eventually("it is known", || async { wait.blocked_by().is_some_and(|busy| !busy.stale) }).await;
+            held.release().await.unwrap();
+            soon(wait).await.unwrap().release().await.unwrap();
+        }
+    });
+}
+
 /// Each client has its first connection, and gets no other one: by that it takes, keeps, waits, and gives back (SAFETY E8). (Red: those who
 /// renew and wait have one of their own, or none.)
 #[test]

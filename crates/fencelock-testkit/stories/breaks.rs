@@ -319,6 +319,42 @@ async fn one_connection_does_for_all() {
     next.release().await.unwrap();
     drop(taken);
 }
+/// Whoever waits over an outage is told that what is known of the holder is from before it (SAFETY E8). (Red: nothing is said of it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_over_an_outage_knows() {
+    let server = durable();
+    for query in WAYS.into_iter().chain([SHEDLOCK]) {
+        let (url, name) = (server.url() + query, format!("x{query}"));
+        let (a, b) = (client(&url).await, client(&url).await);
+        let held = soon(a.mutex(&*name).ttl(60 * SEC).lock()).await.unwrap();
+        let mut wait = b.mutex(&*name).lock();
+        assert!(tokio::time::timeout(300 * MS, &mut wait).await.is_err());
+        assert!(wait.blocked_by().is_some_and(|busy| !busy.stale), "{query}: {:?}", wait.blocked_by());
+        let impatient = tokio::spawn(client(&url).await.mutex(&*name).try_lock_for(6 * SEC));
+        tokio::time::sleep(300 * MS).await;
+        let began = Instant::now();
+        server.kill();
+        eventually(&format!("it is told of {name}"), || {
+            std::future::ready(wait.blocked_by().is_some_and(|busy| busy.stale))
+        })
+        .await;
+        // Nobody waits for longer than he wants to, and what he is told says so, too.
+        let end = within("it ends", impatient).await.unwrap();
+        assert!(began.elapsed() < 9 * SEC, "{query}: {:?}", began.elapsed());
+        let is_told = match &end {
+            Ok(got) => got.as_ref().is_err_and(|busy| busy.stale),
+            Err(error) => error.is_temporary(),
+        };
+        assert!(is_told, "{query}: {end:?}");
+        assert!(server.restart());
+        // What lived with its session has ended with it.
+        if !query.ends_with(SESSION) {
+            eventually("it is known", || std::future::ready(wait.blocked_by().is_some_and(|busy| !busy.stale))).await;
+            soon(held.release()).await.unwrap();
+        }
+        within("its turn", wait).await.unwrap().release().await.unwrap();
+    }
+}
 /// Whoever gets no connection to wait on has the lock by the session that he has, when it is free. (Red: he waits for a connection.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_session_does_for_all() {

@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use fencelock_core::{BootClock, Busy, Clock, Error, Outcome, Request, Result};
-use std::{sync::Arc, time::Duration};
+use std::{convert::Infallible, sync::Arc, time::Duration};
 use tokio::time::sleep;
 
 /// Without word for so long a waiter looks: word may have been lost.
@@ -110,6 +110,16 @@ async fn end(
         _ => Ok(Outcome::Displaced),
     }
 }
+/// Nothing is asked for as long as nothing is told: that nobody is there to tell it is known here.
+async fn told_of_outages(shared: &Shared, request: &Request) -> Infallible {
+    let mut state = shared.link.state.subscribe();
+    while state.wait_for(|state| state.trouble.is_some()).await.is_ok() {
+        request.cut_off();
+        let _ = state.wait_for(|state| state.trouble.is_none()).await;
+        request.in_touch();
+    }
+    std::future::pending().await
+}
 /// Waits until it is its turn.
 async fn wait(shared: Arc<Shared>, request: Request, mut place: Box<Place>, mut turn: Turn) -> Result<Outcome> {
     let told = |fault: Fault| shared.link.tell("lock", &fault);
@@ -145,6 +155,7 @@ async fn wait(shared: Arc<Shared>, request: Request, mut place: Box<Place>, mut 
                 let next = tokio::select! {
                     biased;
                     next = goes_on => next,
+                    never = told_of_outages(&shared, &request) => match never {},
                     // Whoever stops takes back what it may have been granted.
                     () = request.stopped() => return Ok(Outcome::Busy(queued.unwrap_or_default())),
                 };

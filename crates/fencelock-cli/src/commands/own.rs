@@ -137,8 +137,8 @@ impl Waiting<'_> {
         let mut hinted = false;
         // What was said when it queued is old soon: how long the lease has left tells whether its holder lives.
         let name = &self.wanted.name;
-        let look = || async { client.inspect(name).await.ok() };
-        let mut looking: Option<Pin<Box<dyn Future<Output = Option<Status>> + '_>>> = None;
+        let look = || async { client.inspect(name).await };
+        let mut looking: Option<Pin<Box<dyn Future<Output = fencelock::Result<Status>> + '_>>> = None;
         let _line = Line;
         loop {
             tokio::select! {
@@ -147,8 +147,13 @@ impl Waiting<'_> {
                 caught = fatal(self.signals) => return Err(caught),
                 status = some(&mut looking) => {
                     looking = None;
-                    let now = status.map(now).or_else(|| acquire.blocked_by());
-                    now.iter().for_each(|busy| render::show(&render::waiting(name, busy)));
+                    // What is known from before an outage is true no more, and it is not the holder who is in the way then (SAFETY E8).
+                    let line = match status {
+                        Ok(status) => Some(render::waiting(name, &now(status))),
+                        Err(e) if e.is_temporary() => Some(render::unanswered(name, &e)),
+                        Err(_) => acquire.blocked_by().map(|busy| render::waiting(name, &busy)),
+                    };
+                    line.iter().for_each(|line| render::show(line));
                 }
                 () = sleep_until(next_look) => {
                     next_look = Instant::now() + second;

@@ -166,6 +166,14 @@ impl Request {
         }
         self.queue(busy, QUEUED | IN_STORE);
     }
+    /// The engine does not answer whoever waits: what is known is from before, until [`queued`](Self::queued) tells more (SAFETY E8).
+    pub fn cut_off(&self) {
+        self.course().busy.get_or_insert_default().stale = true;
+    }
+    /// It answers again, and what is known is as it was.
+    pub fn in_touch(&self) {
+        self.course().busy.iter_mut().for_each(|busy| busy.stale = false);
+    }
     /// It waits for others of this process: nothing is sent.
     pub(crate) fn queued_here(&self, busy: Busy) {
         self.queue(busy, QUEUED);

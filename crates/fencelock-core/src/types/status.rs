@@ -21,11 +21,13 @@ pub struct Busy {
     pub ahead: Option<u32>,
     /// On which of its nodes somebody else has it, of a quorum.
     pub nodes: Vec<Arc<str>>,
+    /// It is what was known before an outage: the engine does not answer now, and it is waited over that (SAFETY E8).
+    pub stale: bool,
 }
 impl Busy {
     /// What an engine knows.
     pub fn new(holder: Option<Holder>, ahead: Option<u32>) -> Self {
-        Self { name: None, holder: holder.map(Box::new), ahead, nodes: Vec::new() }
+        Self { holder: holder.map(Box::new), ahead, ..Self::default() }
     }
     /// As it is told of the whole quorum, by one of its nodes, to whom this is: what he has got there himself, and is giving back, is
     /// nobody's who is in his way.
@@ -63,7 +65,7 @@ impl fmt::Display for Busy {
         for (n, node) in self.nodes.iter().enumerate() {
             write!(f, "{}{node}", if n == 0 { ", on " } else { ", " })?;
         }
-        Ok(())
+        f.write_str(if self.stale { ", and the engine does not answer now" } else { "" })
     }
 }
 impl std::error::Error for Busy {}

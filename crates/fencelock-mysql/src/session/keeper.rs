@@ -158,6 +158,7 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             Err(fault) if fault.is_full() => break Turned::Displaced,
             Err(fault) if passes(&fault) => {
                 // An outage: it is tried again (SAFETY E8).
+                request.cut_off();
                 sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
                 pause = (pause * 2).min(Duration::from_millis(500));
                 continue;
@@ -184,6 +185,9 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             // Its place is gone with its session. When that is gone it comes again, under a fresh id, to whatever server there is then
             // (SAFETY E8).
             end => {
+                if end.is_err() {
+                    request.cut_off();
+                }
                 bearer.close();
                 tokio::select! {
                     biased;

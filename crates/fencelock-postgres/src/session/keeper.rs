@@ -150,6 +150,7 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             Err(fault) if fault.is_full() => break Turned::Displaced,
             Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => {
                 // An outage: it is tried again (SAFETY E8).
+                request.cut_off();
                 sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
                 pause = (pause * 2).min(Duration::from_millis(500));
                 continue;
@@ -169,6 +170,9 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             Ok(end @ (Turned::Granted(_) | Turned::Stopped(_))) => break end,
             // Its place is gone with its session, which is gone before it comes again.
             end => {
+                if end.is_err() {
+                    request.cut_off();
+                }
                 bearer.close();
                 while !sessions.is_buried(&bearer).await {}
                 break match end {

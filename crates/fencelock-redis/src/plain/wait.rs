@@ -66,6 +66,9 @@ pub(crate) async fn wait(shared: Arc<Shared>, request: Request, mut busy: Busy, 
                 {
                     break Turned::Failed(fault.clone());
                 }
+                if answer.is_err() {
+                    request.cut_off();
+                }
                 let next = pause + Duration::from_millis(fastrand::u64(0..10));
                 pause = (pause * 2).min(Duration::from_millis(250));
                 next
