@@ -137,8 +137,9 @@ fn the_scripts_of_the_guide_hold_while_they_work() {
         blocks.iter().filter(|block| block.contains("deploy/shop")).map(|block| here(block)).collect();
     assert_eq!(scripts.len(), 2, "{blocks:?}");
     // Somebody has it when they begin.
-    let other = "export FENCELOCK_URL=sqlite:ops.db; fencelock run --note other deploy/shop -- sleep 0.3 & \
-                 until fencelock status -q deploy/shop; do sleep 0.01; done; ";
+    let other = "export FENCELOCK_URL=sqlite:ops.db; rm -f go; \
+                 fencelock run --note other deploy/shop -- bash -c 'until test -e go; do sleep 0.01; done; sleep 0.3' & \
+                 until fencelock status -q deploy/shop; do sleep 0.01; done; touch go; ";
     for script in &scripts {
         let (code, told) = ends(&place, &format!("{other}{script}"));
         assert_eq!(code, 0, "{script}: {told}");

@@ -91,7 +91,8 @@ impl<A> Acquire<A> {
         let stage = request.map_or_else(Stage::Refused, |request| Stage::New(request, patience, owner));
         Self { core, stage, seen: None, answer: PhantomData }
     }
-    /// Who is in the way and how many are ahead, as far as the engine told; `stale`, while it does not answer. Ask while it waits.
+    /// Who is in the way and how many are ahead, as far as the engine told; `stale`, while it does not answer (of a quorum only to
+    /// those who come again). Ask while it waits.
     pub fn blocked_by(&self) -> Option<Busy> {
         match &self.stage {
             Stage::New(request, ..) | Stage::Here(request, _) | Stage::Task(request, _) => request.last_report(),

@@ -52,7 +52,7 @@ pub struct Connections<C, F> {
     full: Mutex<Option<Moment>>,
 }
 /// So long after a server had no more of them it is asked for one more.
-const FULL: Duration = Duration::from_secs(1);
+const FULL: Duration = Duration::from_millis(250);
 /// The end of the channel tells whoever waits that the runtime is gone.
 type Made<C, F> = watch::Receiver<Option<Result<Connection<C>, F>>>;
 struct Slot<C, F> {
@@ -134,7 +134,7 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
         end.unwrap_or_else(|| Err(NoConnection::Late.into()))
     }
     /// The same, and where the server has no more of them, which `is_full` knows by why there is none, another runtime's that is good for
-    /// something: it does for both, and the server is asked again after a second.
+    /// something: it does for both, whichever, and the server is asked again a quarter of a second later.
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -164,7 +164,10 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
         A: Future<Output = Result<C, F>> + Send + 'static,
     {
         let full = || self.full.lock().unwrap_or_else(PoisonError::into_inner);
-        let elsewhere = || self.open().into_iter().find(|other| is_good(other));
+        let elsewhere = || {
+            let good: Vec<_> = self.open().into_iter().filter(|other| is_good(other)).collect();
+            fastrand::choice(good)
+        };
         let was_full = full().is_some_and(|then| then.until(BootClock.now()) < FULL);
         if was_full
             && self.known().is_none()

@@ -183,6 +183,9 @@ impl<T: Table> Engine for ShedLock<T> {
             if !matches!(answer, Ok(Reply::Locked)) {
                 locked = 0;
             }
+            if answer.is_ok() {
+                request.in_touch();
+            }
             let pause = match answer {
                 Ok(Reply::Done { number, now }) => {
                     let token = Token::new(number).ok_or_else(|| self.tell("lock", &T::Fault::ANSWER))?;

@@ -25,6 +25,7 @@ use std::{
     time::Duration,
 };
 use tokio::{
+    runtime::Handle,
     sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot},
     time::{sleep, timeout},
 };
@@ -55,6 +56,9 @@ pub(crate) type Answer = std::result::Result<Vec<Row>, mysql_async::Error>;
 /// The connections of one runtime.
 pub(crate) struct Wire {
     driver: Arc<Driver>,
+    /// *Invariant (SAFETY E5):* all of them are made there, also when another runtime's calls want one more: what is kept here goes with this
+    /// runtime, and with no other.
+    runtime: Handle,
     pool: Pool<Session>,
     calls: Arc<Semaphore>,
     /// Renewals do not stand in line behind calls that meet locked rows.
@@ -127,7 +131,7 @@ impl Wire {
     fn one_more(self: &Arc<Self>, lane: Lane) -> Option<oneshot::Receiver<Fault>> {
         let making = self.makings[lane as usize].clone().try_acquire_owned().ok()?;
         let (wire, (tell, failed)) = (self.clone(), oneshot::channel());
-        tokio::spawn(async move {
+        self.runtime.spawn(async move {
             match wire.connect().await {
                 Ok(session) => wire.pool.put(lane, session),
                 Err(fault) => drop(tell.send(fault)),
@@ -323,7 +327,8 @@ impl Link {
                 let makings = [2 * RENEWALS, CALLS, WATCHES].map(|many| Arc::new(Semaphore::new(many)));
                 let [calls, renewals, watches, bells] =
                     [CALLS, RENEWALS, WATCHES, BELLS].map(|many| Arc::new(Semaphore::new(many)));
-                Ok(Arc::new(Wire { driver, pool: Pool::new(session), calls, renewals, watches, bells, makings }))
+                let (runtime, pool) = (Handle::current(), Pool::new(session));
+                Ok(Arc::new(Wire { driver, runtime, pool, calls, renewals, watches, bells, makings }))
             }
         };
         let is_good = |wire: &Arc<Wire>| !wire.pool.is_broken();
@@ -397,6 +402,9 @@ impl Link {
     /// A doorbell for one who waits; `None`: there is no room for one more.
     pub(crate) async fn bell(&self) -> Result<Option<Bell>, Fault> {
         let conn = self.here().await?;
+        if conn.runtime.id() != Handle::current().id() {
+            return Ok(None);
+        }
         let Ok(place) = conn.bells.clone().try_acquire_owned() else { return Ok(None) };
         let session = match conn.pool.take(Lane::Watches) {
             Some(session) => session,

@@ -71,6 +71,10 @@ pub(crate) async fn wait(
         if !matches!(answer, Ok((Reply::Locked, _))) {
             locked = 1;
         }
+        // Also where a row is locked.
+        if answer.is_ok() {
+            request.in_touch();
+        }
         match answer {
             Ok((Reply::Done { number, now }, sent_at)) => {
                 let Some(token) = Token::new(number) else { break Turned::Failed(Fault::Answer) };

@@ -91,11 +91,11 @@ impl Fault {
     pub(crate) fn is_wrong_type(&self) -> bool {
         matches!(self, Self::Redis(e) if Said::from(e).is("WRONGTYPE"))
     }
-    /// The scripts are not there any more.
     /// The server has as many clients as it takes.
     pub(crate) fn is_full(&self) -> bool {
         matches!(self, Self::Connect(e) | Self::Redis(e) if has_no_room(&Said::from(e).text))
     }
+    /// The scripts are not there any more.
     pub(crate) fn is_no_script(&self) -> bool {
         matches!(self, Self::Redis(e) if e.code() == Some("NOSCRIPT"))
     }

@@ -307,7 +307,7 @@ async fn one_connection_does_for_all() {
     let server = Server::with(FEW_CONNECTIONS);
     let (a, b) = (client(&server.url()).await, client(&server.url()).await);
     let taken = Session::all(&server);
-    let held = soon(a.mutex("x").ttl(2 * SEC).lock()).await.unwrap();
+    let held = soon(a.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
     let wait = tokio::spawn(b.mutex("x").lock());
     let until = held.valid_until() + 2 * SEC;
     eventually("it was renewed", || std::future::ready(held.valid_until() > until || !held.is_valid())).await;
@@ -328,8 +328,12 @@ async fn whoever_waits_over_an_outage_knows() {
         let (a, b) = (client(&url).await, client(&url).await);
         let held = soon(a.mutex(&*name).ttl(60 * SEC).lock()).await.unwrap();
         let mut wait = b.mutex(&*name).lock();
-        assert!(tokio::time::timeout(300 * MS, &mut wait).await.is_err());
-        assert!(wait.blocked_by().is_some_and(|busy| !busy.stale), "{query}: {:?}", wait.blocked_by());
+        soon(async {
+            while wait.blocked_by().is_none_or(|busy| busy.stale) {
+                assert!(tokio::time::timeout(20 * MS, &mut wait).await.is_err());
+            }
+        })
+        .await;
         let impatient = tokio::spawn(client(&url).await.mutex(&*name).try_lock_for(6 * SEC));
         tokio::time::sleep(300 * MS).await;
         let began = Instant::now();
@@ -340,7 +344,7 @@ async fn whoever_waits_over_an_outage_knows() {
         .await;
         // Nobody waits for longer than he wants to, and what he is told says so, too.
         let end = within("it ends", impatient).await.unwrap();
-        assert!(began.elapsed() < 9 * SEC, "{query}: {:?}", began.elapsed());
+        assert!(began.elapsed() < 15 * SEC, "{query}: {:?}", began.elapsed());
         let is_told = match &end {
             Ok(got) => got.as_ref().is_err_and(|busy| busy.stale),
             Err(error) => error.is_temporary(),

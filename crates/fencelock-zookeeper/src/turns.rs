@@ -113,6 +113,10 @@ async fn end(
 /// Nothing is asked for as long as nothing is told: that nobody is there to tell it is known here.
 async fn told_of_outages(shared: &Shared, request: &Request) -> Infallible {
     let mut state = shared.link.state.subscribe();
+    // One that was told before, and has ended since.
+    if state.borrow().trouble.is_none() {
+        request.in_touch();
+    }
     while state.wait_for(|state| state.trouble.is_some()).await.is_ok() {
         request.cut_off();
         let _ = state.wait_for(|state| state.trouble.is_none()).await;

@@ -166,6 +166,9 @@ impl Waiting<'_> {
                         hint.map(tell);
                         hinted = true;
                     }
+                    if before == Before::InFront && busy.stale {
+                        render::show(&render::waiting(name, &busy));
+                    }
                     if before == Before::InFront && looking.is_none() {
                         looking = Some(Box::pin(look()));
                     }

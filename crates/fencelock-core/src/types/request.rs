@@ -168,7 +168,7 @@ impl Request {
     }
     /// The engine does not answer whoever waits: what is known is from before, until [`queued`](Self::queued) tells more (SAFETY E8).
     pub fn cut_off(&self) {
-        self.course().busy.get_or_insert_default().stale = true;
+        self.course().busy.iter_mut().for_each(|busy| busy.stale = true);
     }
     /// It answers again, and what is known is as it was.
     pub fn in_touch(&self) {

@@ -90,7 +90,7 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>) {
                 }
             }
             () = bearer.broken() => break,
-            () = bearer.needed.notified() => due = due.min(Instant::now() + step),
+            () = bearer.needed.notified() => (idle, due) = (None, due.min(Instant::now() + step)),
             // Of one that waits nothing is asked; one that is not needed goes before the server ends it.
             () = sleep_until(due) => if bearer.is_waiting() {
                 (answered, idle, due) = (BootClock.now(), None, Instant::now() + LONG);
@@ -155,7 +155,10 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
         let bearer = match opened {
             Ok(bearer) => bearer,
             // The session that he has may take it, when it is free.
-            Err(fault) if fault.is_full() => break Turned::Displaced,
+            Err(fault) if fault.is_full() => {
+                request.queued(busy);
+                break Turned::Displaced;
+            }
             Err(fault) if passes(&fault) => {
                 // An outage: it is tried again (SAFETY E8).
                 request.cut_off();

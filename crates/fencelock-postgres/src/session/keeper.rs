@@ -147,7 +147,10 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
         let bearer = match opened {
             Ok(bearer) => bearer,
             // The session that he has may take it, when it is free.
-            Err(fault) if fault.is_full() => break Turned::Displaced,
+            Err(fault) if fault.is_full() => {
+                request.queued(busy);
+                break Turned::Displaced;
+            }
             Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => {
                 // An outage: it is tried again (SAFETY E8).
                 request.cut_off();

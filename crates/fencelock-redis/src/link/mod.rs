@@ -487,7 +487,12 @@ impl Link {
         self.limited(conn, limit, pin!(answers)).await
     }
     /// Begins to hear a channel that lies with a key, on this connection, or ends it.
+    ///
+    /// *Invariant (SAFETY H1):* nobody counts as one who hears by a connection that tells `run` nothing, as another runtime's.
     pub(crate) async fn hear(&self, conn: &Conn, verb: &str, channel: &str) -> Result<(), Fault> {
+        if !conn.attends {
+            return Err(Fault::Unreached);
+        }
         let mut cmd = Pipeline::with_capacity(1);
         cmd.cmd(verb).arg(channel);
         match self.commands(conn, &cmd).await?.pop() {

@@ -68,6 +68,8 @@ pub(crate) async fn wait(shared: Arc<Shared>, request: Request, mut busy: Busy, 
                 }
                 if answer.is_err() {
                     request.cut_off();
+                } else {
+                    request.in_touch();
                 }
                 let next = pause + Duration::from_millis(fastrand::u64(0..10));
                 pause = (pause * 2).min(Duration::from_millis(250));

@@ -127,7 +127,6 @@ async fn contended(arena: &Arena, waiters: usize, seconds: f64) -> Result<Row, F
     let sent = || clients.iter().map(|(_, counter)| Some(counter.as_ref()?())).sum::<Option<u64>>();
     let (before, work) = (sent(), Cpu::start());
     let (epoch, released, stop) = (Instant::now(), Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
-    // Whoever fails ends it for all.
     let mut all = JoinSet::new();
     for (client, _) in &clients {
         let (lock, released, stop) = (client.mutex("bench/contended"), released.clone(), stop.clone());
@@ -148,7 +147,11 @@ async fn contended(arena: &Arena, waiters: usize, seconds: f64) -> Result<Row, F
             Ok::<_, fencelock::Error>((pairs, handed))
         });
     }
-    tokio::time::sleep(Duration::from_secs_f64(seconds)).await;
+    // Whoever fails ends it for all.
+    tokio::select! {
+        () = tokio::time::sleep(Duration::from_secs_f64(seconds)) => {}
+        Some(failed) = all.join_next() => drop(failed.map_err(Failure::bug)??),
+    }
     stop.store(true, Relaxed);
     let (mut pairs, mut handed) = (Vec::new(), Vec::new());
     while let Some(one) = all.join_next().await {
