@@ -2,7 +2,7 @@
 use crate::wire::schema::UNUSABLE;
 use fencelock_core::{Error, ErrorKind, NoConnection};
 use std::sync::Arc;
-use tokio_postgres::error::SqlState;
+use tokio_postgres::error::{DbError, SqlState};
 
 /// What stops a call.
 #[derive(Clone, Debug)]
@@ -139,9 +139,14 @@ impl Fault {
         };
         broke || self.is_conflict() || self.is_ending() || self.is_full()
     }
-    /// The server has as many connections as it takes.
+    /// The server has as many connections as it takes; or the pooler in front of it, whose number for that was that of any mistake once.
     pub(crate) fn is_full(&self) -> bool {
+        let said = match self {
+            Self::Connect(e) | Self::Postgres(e) => e.as_db_error().map(DbError::message),
+            _ => None,
+        };
         self.is(&[SqlState::TOO_MANY_CONNECTIONS])
+            || said.is_some_and(|said| said.starts_with("no more connections allowed"))
     }
     /// No server now; there may be one soon.
     pub(crate) fn may_pass(&self) -> bool {
@@ -226,9 +231,8 @@ fn refused(operation: &'static str, endpoint: &str, fault: &Fault, error: &tokio
             new(ErrorKind::InvalidConfig, "the tables of fencelock are not there")
                 .hint("run `fencelock migrate --run` as a role that may create them in this schema")
         }
-        () if fault.is_full() => {
-            new(ErrorKind::Unreachable, "the server has as many connections as it takes").hint("raise max_connections")
-        }
+        () if fault.is_full() => new(ErrorKind::Unreachable, "the server has as many connections as it takes")
+            .hint("raise max_connections, or, of a pooler, max_client_conn"),
         () if is(&[SqlState::DISK_FULL, SqlState::OUT_OF_MEMORY]) => {
             new(ErrorKind::Unreachable, "the server has no room left")
         }

@@ -79,3 +79,11 @@ async fn connections_behind_a_pooler_that_are_killed_at_any_step() {
     let pooler = PgBouncer::start(&server, "transaction");
     stories::killed_at_any_step(POOLED, &server, &server.url_through(&pooler), CLAIMS, LEASES).await;
 }
+/// It takes no more clients. (Red: those who renew and wait have a connection of their own, or none.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_connection_to_a_pooler_does_for_all() {
+    let server = Server::start();
+    let pooler = PgBouncer::with_clients(&server, "transaction", 2);
+    let url = server.url_through(&pooler);
+    stories::one_connection(&url, || ()).await;
+}

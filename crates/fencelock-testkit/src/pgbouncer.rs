@@ -33,7 +33,7 @@ impl PgBouncer {
     /// It does not start.
     #[must_use]
     pub fn start(server: &Postgres, mode: &str) -> Self {
-        Self::with_pool(server, mode, 50)
+        Self::of(server, mode, 50, 1000)
     }
     /// The same, with so many sessions of the server at most.
     ///
@@ -41,13 +41,24 @@ impl PgBouncer {
     /// As there.
     #[must_use]
     pub fn with_pool(server: &Postgres, mode: &str, size: usize) -> Self {
+        Self::of(server, mode, size, 1000)
+    }
+    /// The same, which takes so many clients at most.
+    ///
+    /// # Panics
+    /// As there.
+    #[must_use]
+    pub fn with_clients(server: &Postgres, mode: &str, clients: usize) -> Self {
+        Self::of(server, mode, 50, clients)
+    }
+    fn of(server: &Postgres, mode: &str, size: usize, clients: usize) -> Self {
         blocking(|| {
             let (folder, port) = (Folder::new("pgbouncer"), Port::free());
             template::give(folder.path(), USER);
             let text = format!(
                 "[databases]\npostgres = host=127.0.0.1 port={} user=postgres\n\
                  [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
-                 pool_mode = {mode}\nmax_client_conn = 1000\ndefault_pool_size = {size}\nserver_login_retry = 0.1\n",
+                 pool_mode = {mode}\nmax_client_conn = {clients}\ndefault_pool_size = {size}\nserver_login_retry = 0.1\n",
                 server.port()
             );
             let file = folder.path().join(FILE);

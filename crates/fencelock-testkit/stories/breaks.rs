@@ -305,8 +305,11 @@ async fn no_connections() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_connection_does_for_all() {
     let server = Server::with(FEW_CONNECTIONS);
-    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    let taken = Session::all(&server);
+    one_connection(&server.url(), || Session::all(&server)).await;
+}
+pub(super) async fn one_connection<T>(url: &str, full: impl FnOnce() -> T) {
+    let (a, b) = (client(url).await, client(url).await);
+    let taken = full();
     let held = soon(a.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
     let wait = tokio::spawn(b.mutex("x").lock());
     let until = held.valid_until() + 2 * SEC;
