@@ -1,5 +1,5 @@
 //! What the help of a subcommand says below its options: what a line there has no room for, and examples.
-//! Each example is run by a test.
+//! Each example is parsed by a test, and run by another one where it needs no server.
 
 pub(crate) const RUN: &str = "\
 Examples:

@@ -245,18 +245,13 @@ pub(crate) fn waiting(name: &str, busy: &Busy) -> String {
     format!("waiting for {}: {}", plain(name), in_the_way(busy))
 }
 
-/// Nobody knows who is in the way: the store does not answer.
-pub(crate) fn unanswered(name: &str, e: &fencelock::Error) -> String {
-    format!("waiting for {}: no answer: {}", plain(name), plain(&e.to_string()))
-}
-
-/// Who is in the way, and how many.
+/// Who is in the way, and how many. That it is not the holder but the engine comes first: a line is cut where the terminal ends (SAFETY E8).
 pub(crate) fn in_the_way(busy: &Busy) -> String {
     let who = busy.holder.as_deref().map_or_else(|| "somebody else is next".to_owned(), holder);
-    let stale = if busy.stale { ", and the engine does not answer now" } else { "" };
+    let stale = if busy.stale { "no answer from the engine; before: " } else { "" };
     match busy.ahead {
-        Some(n) if n > 0 => format!("{who}, {n} ahead of you{stale}"),
-        _ => who + stale,
+        Some(n) if n > 0 => format!("{stale}{who}, {n} ahead of you"),
+        _ => format!("{stale}{who}"),
     }
 }
 

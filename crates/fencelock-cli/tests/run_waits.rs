@@ -84,7 +84,7 @@ fn over_an_outage() {
     shell.line("$F run x -- echo $((6*7)):in");
     shell.expect("waiting for x: held ");
     server.kill();
-    shell.expect("waiting for x: no answer: inspect: ");
+    shell.expect("waiting for x: no answer from the engine; before: held ");
     assert!(server.restart());
     shell.expect("waiting for x: held ");
     common::kill(job.parse().expect("a number"), rustix::process::Signal::KILL);

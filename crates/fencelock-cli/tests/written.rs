@@ -95,7 +95,7 @@ fn every_line_does_what_it_says() {
         .flat_map(|page| blocks(&fs::read_to_string(root.join(page)).expect("a page")))
         .collect();
     let helps = ["run", "hold", "status", "list", "release", "cell get", "cell set", "semaphore resize", "bench"];
-    // What only a server has, tables and rights, is run beside one: `operators_meet`.
+    // What only a server has, tables and rights, is run beside one, by `migrate.rs` and `acl.rs`.
     for of in helps.iter().chain(&["completions", "man"]) {
         let (code, help, _) = finish(place.fencelock().args(of.split(' ')).arg("--help"));
         let examples = ["\nExamples:\n", "\nExample:\n"].iter().find_map(|head| Some(help.split_once(head)?.1));

@@ -307,6 +307,16 @@ async fn one_connection_does_for_all() {
     let server = Server::with(FEW_CONNECTIONS);
     one_connection(&server.url(), || Session::all(&server)).await;
 }
+async fn handed_over(
+    held: fencelock_core::Guard,
+    wait: tokio::task::JoinHandle<fencelock_core::Result<fencelock_core::Guard>>,
+) {
+    let first = held.token();
+    held.release().await.unwrap();
+    let next = within("its turn", wait).await.unwrap().unwrap();
+    assert!(next.token() > first);
+    next.release().await.unwrap();
+}
 pub(super) async fn one_connection<T>(url: &str, full: impl FnOnce() -> T) {
     let (a, b) = (client(url).await, client(url).await);
     let taken = full();
@@ -315,11 +325,7 @@ pub(super) async fn one_connection<T>(url: &str, full: impl FnOnce() -> T) {
     let until = held.valid_until() + 2 * SEC;
     eventually("it was renewed", || std::future::ready(held.valid_until() > until || !held.is_valid())).await;
     held.check().unwrap();
-    let first = held.token();
-    held.release().await.unwrap();
-    let next = within("its turn", wait).await.unwrap().unwrap();
-    assert!(next.token() > first);
-    next.release().await.unwrap();
+    handed_over(held, wait).await;
     drop(taken);
 }
 /// Whoever waits over an outage is told that what is known of the holder is from before it (SAFETY E8). (Red: nothing is said of it.)
@@ -373,11 +379,7 @@ async fn one_session_does_for_all() {
     let taken = Session::all(&server);
     let mut wait = tokio::spawn(b.mutex("x").lock());
     assert!(tokio::time::timeout(300 * MS, &mut wait).await.is_err());
-    let first = held.token();
-    held.release().await.unwrap();
-    let next = within("its turn", wait).await.unwrap().unwrap();
-    assert!(next.token() > first);
-    next.release().await.unwrap();
+    handed_over(held, wait).await;
     drop(taken);
 }
 /// What the server is set to end after a second is not what we wait by, nor what holds. (Red: its limits as they are, and a wait that it breaks off is over.)

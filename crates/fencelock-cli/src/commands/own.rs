@@ -147,13 +147,14 @@ impl Waiting<'_> {
                 caught = fatal(self.signals) => return Err(caught),
                 status = some(&mut looking) => {
                     looking = None;
-                    // What is known from before an outage is true no more, and it is not the holder who is in the way then (SAFETY E8).
-                    let line = match status {
-                        Ok(status) => Some(render::waiting(name, &now(status))),
-                        Err(e) if e.is_temporary() => Some(render::unanswered(name, &e)),
-                        Err(_) => acquire.blocked_by().map(|busy| render::waiting(name, &busy)),
+                    let now = match status {
+                        Ok(status) => Some(now(status)),
+                        Err(e) => acquire.blocked_by().map(|mut before| {
+                            before.stale |= e.is_temporary();
+                            before
+                        }),
                     };
-                    line.iter().for_each(|line| render::show(line));
+                    now.iter().for_each(|busy| render::show(&render::waiting(name, busy)));
                 }
                 () = sleep_until(next_look) => {
                     next_look = Instant::now() + second;
