@@ -1,4 +1,5 @@
-//! What the core adds to a pair of `lock()` and `release()`: over an engine that costs nothing. The bar is 1.5 µs a pair.
+//! What the core adds to a pair of `lock()` and `release()`: over an engine that costs nothing. The bar is 1.5 µs a pair, where nobody looks;
+//! what it costs to be looked at is reported.
 #![allow(clippy::unwrap_used)]
 
 use async_trait::async_trait;
@@ -107,4 +108,29 @@ fn main() {
             println!("MEASURED | core cost {flavour}{lease} | {nanos} ns a pair | <= {BAR} ns | {verdict}");
         }
     }
+    observed(&one);
+}
+
+/// Those who look are the process's, so each comes beside the ones before it, and none goes again.
+fn observed(rt: &Runtime) {
+    let report = |who: &str| {
+        let nanos = pair(rt, false);
+        println!("MEASURED | core cost current_thread with {who} | {nanos} ns a pair | reported | ok");
+    };
+    #[cfg(feature = "metrics")]
+    {
+        let figures = metrics_exporter_prometheus::PrometheusBuilder::new().install_recorder().unwrap();
+        // As an exporter does that is asked every few seconds.
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+                figures.run_upkeep();
+            }
+        });
+        report("the recorder of metrics-exporter-prometheus");
+    }
+    let to_nowhere = tracing_subscriber::fmt().with_writer(std::io::sink).with_max_level(tracing::Level::INFO);
+    to_nowhere.init();
+    let with = if cfg!(feature = "metrics") { "that, and " } else { "" };
+    report(&format!("{with}a subscriber of all up to INFO that writes to nowhere"));
 }

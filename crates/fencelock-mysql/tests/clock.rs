@@ -29,10 +29,11 @@ const NAME: &str = "MariaDB";
 /// How long a try may take while somebody keeps the row, and a grant after it goes.
 const TRIED: Duration = Duration::from_millis(1_100);
 const GRANTED: Duration = Duration::from_millis(1_100);
-const LOCK_TABLE: &str = "LOCK TABLES fencelock_lock WRITE";
 const UNLOCK_TABLE: &str = "UNLOCK TABLES";
 /// How many wait for a lock of the server's.
 const BLOCKED: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE state LIKE 'Waiting for table%'";
+/// In the server's own zone, as `SHOW` has it, and so it is read.
+const UNTIL: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', lock_until)";
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 /// How many clients have a pulse, and that they are no more.
 const HEARD: &str = "SELECT COUNT(*) FROM fencelock_client WHERE pulse > 0";
@@ -74,7 +75,7 @@ async fn a_client_that_vanishes_beside_its_doorbell() {
         let (proxy, url) = proxied(server);
         (proxy, url + "?doorbell=on", ())
     };
-    stories::client_that_vanishes_while_it_waits("MariaDB, doorbells", way).await;
+    stories::client_that_vanishes_while_it_waits("MariaDB, doorbells", stories::VANISH, way).await;
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_beside_doorbells() {
@@ -90,6 +91,18 @@ fn left(session: &mut Session, name: &str) -> f64 {
     );
     session.ask(&ask).parse().unwrap_or(0.0)
 }
+fn left_of_row(session: &mut Session, name: &str) -> f64 {
+    let left = format!("SELECT ({UNTIL} - {NOW}) / 1e6 FROM shedlock WHERE name = '{name}'");
+    session.ask(&left).parse().unwrap()
+}
+fn lock_table(table: &str) -> String {
+    format!("LOCK TABLES {table} WRITE")
+}
+/// A try of a row that is shared with ShedLock.
+fn claims_row(name: &str, ttl: u32, end: u32) -> String {
+    format!("CALL fencelock_shed_acquire('{name}', RANDOM_BYTES(16), {ttl}, {NOW} + {end}, 0, 'h 1 ')")
+}
+
 /// A try of a lock for so many µs, which may be granted within so many.
 fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
     let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));

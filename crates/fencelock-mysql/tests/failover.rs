@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{Client, LossReason};
+use fencelock_core::{Client, LossReason, Token};
 use fencelock_testkit::{
     MariaDb as Server,
     processes::{bar, percentile, tenth},
@@ -21,6 +21,8 @@ const CLEAN: &str = "CALL fencelock_clean(-7200000000)";
 /// What is written of leases is of yesterday.
 const AGE: &str =
     "UPDATE fencelock_lock SET ends = TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - 86400000000";
+const AGE_ROWS: &str =
+    "UPDATE shedlock SET lock_until = lock_until - INTERVAL 1 DAY, locked_at = locked_at - INTERVAL 1 DAY";
 
 /// With either of the binary logs that we take.
 fn primary(round: usize) -> Server {

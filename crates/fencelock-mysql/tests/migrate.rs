@@ -16,7 +16,7 @@ const ROLE: &str = "app@127.0.0.1";
 const NOBODY: [&str; 3] = ["", "@127.0.0.1", "app@"];
 
 /// What is taken away, one at a time.
-const RIGHTS: [&str; 11] = [
+const RIGHTS: &[&str] = &[
     "ALL ON fencelock_lock FROM app@'127.0.0.1'",
     "UPDATE ON fencelock_lock FROM app@'127.0.0.1'",
     "ALL ON fencelock_holder FROM app@'127.0.0.1'",
@@ -29,19 +29,31 @@ const RIGHTS: [&str; 11] = [
     "ALL ON fencelock_asked FROM app@'127.0.0.1'",
     "EXECUTE ON PROCEDURE fencelock_ready FROM app@'127.0.0.1'",
 ];
-/// How leases and sessions leave nothing.
-const LEFT: [(&str, &str); 2] = [
+/// The same of what is shared with ShedLock, whose rows need no others.
+const SHARED: &[&str] = &[
+    "ALL ON shedlock FROM app@'127.0.0.1'",
+    "UPDATE ON shedlock FROM app@'127.0.0.1'",
+    "ALL ON fencelock_shed FROM app@'127.0.0.1'",
+    "ALL ON fencelock_meta FROM app@'127.0.0.1'",
+    "EXECUTE ON PROCEDURE fencelock_shed_acquire FROM app@'127.0.0.1'",
+    "EXECUTE ON PROCEDURE fencelock_shed_end FROM app@'127.0.0.1'",
+];
+/// How each strategy leaves nothing, and what it may be without.
+const LEFT: [(&str, &str, &[&str]); 3] = [
     (
         "",
         "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE hold IS NOT NULL AND ends > \
          TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + (SELECT COUNT(*) FROM fencelock_holder WHERE ends > \
          TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))) + (SELECT COUNT(*) FROM fencelock_waiter)",
+        RIGHTS,
     ),
     (
         "?strategy=session",
         "SELECT (SELECT COUNT(*) FROM fencelock_lock WHERE IS_USED_LOCK(named) IS NOT NULL) \
          + (SELECT COUNT(*) FROM fencelock_bearer WHERE name IS NOT NULL)",
+        RIGHTS,
     ),
+    ("?strategy=shedlock", "SELECT COUNT(*) FROM shedlock WHERE lock_until > UTC_TIMESTAMP(3)", SHARED),
 ];
 
 /// An account that may look at one table.

@@ -34,11 +34,10 @@ fn counted(server: &MariaDb, name: &str) -> i64 {
 
 /// Nobody else wants it: one message takes it, one gives it back, and there is no other; each of them is one statement. (Red: a look before
 /// each claim.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_message_each() {
+async fn one_message_each(what: &str, query: &str, claims: &[(&str, Claim, Claim)], calls: [&str; 2]) {
     let server = MariaDb::start();
     let (proxy, url) = proxied(&server);
-    let (seen, a) = (Arc::new(Mutex::new(Vec::<String>::new())), client(&url).await);
+    let (seen, a) = (Arc::new(Mutex::new(Vec::<String>::new())), client(&(url + query)).await);
     let all = seen.clone();
     proxy.rule(move |command| {
         all.lock().unwrap().push(String::from_utf8_lossy(command).into_owned());
@@ -49,9 +48,9 @@ async fn one_message_each() {
         seen.lock().unwrap().iter().filter(|text| text.contains(&call)).count()
     };
     a.mutex("first").lock().await.unwrap().release().await.unwrap();
-    // By whoever renews, who has begun now.
-    eventually("its first clean-up is done", || ready(met("clean") > 0)).await;
-    for (name, claim, _) in CLAIMS {
+    // By whoever renews, who has begun now. Rows of others' are cleaned up by nobody.
+    eventually("its first clean-up is done", || ready(query.contains("shedlock") || met("clean") > 0)).await;
+    for &(name, claim, _) in claims {
         // The connection is there.
         Any::lock(&a, name, claim, 60 * SEC).await.unwrap().release().await.unwrap();
         seen.lock().unwrap().clear();
@@ -59,13 +58,30 @@ async fn one_message_each() {
         for n in 0..pairs {
             Any::lock(&a, &format!("{name}{n}"), claim, 60 * SEC).await.unwrap().release().await.unwrap();
         }
-        let (took, gave, looked) = (met("acquire"), met("release"), met("ready"));
-        // The server is looked after once a second while something is held.
+        let ([took, gave], looked) = (calls.map(met), met("ready") + met("live"));
+        // The server is looked after once a second while something is held, and a session says that it lives.
         let many = seen.lock().unwrap().len() - looked;
-        assert_eq!((took, gave, many), (pairs, pairs, 2 * pairs), "{claim:?}");
-        let what = format!("MariaDB: {claim:?}: statements of a free lock's acquire and release");
+        assert_eq!((took, gave, many), (pairs, pairs, 2 * pairs), "{claim:?} {:?}", seen.lock().unwrap().last());
+        let what = format!("{what}: {claim:?}: statements of a free lock's acquire and release");
         bar(&what, format!("2 ({pairs} pairs)"), "2", true);
     }
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_message_each_of_a_lease() {
+    one_message_each("MariaDB", "", &CLAIMS, ["acquire", "release"]).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_message_each_beside_doorbells() {
+    one_message_each("MariaDB, doorbells", "?doorbell=on", &CLAIMS, ["acquire", "release"]).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_message_each_of_a_session() {
+    one_message_each("MariaDB, sessions", "?strategy=session", &CLAIMS[..1], ["bear", "let_go"]).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_message_each_of_a_shared_row() {
+    let calls = ["shed_acquire", "shed_release"];
+    one_message_each("MariaDB, ShedLock's table", "?strategy=shedlock", &CLAIMS[..1], calls).await;
 }
 /// A try that fails writes nothing and locks nothing. (Red: the client's sign of life with a try.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -139,15 +155,16 @@ async fn who_looks_or_renews_waits_for_no_row() {
     within("its turn", writer).await.unwrap().unwrap().release().await.unwrap();
     within("its turn", reader).await.unwrap().unwrap().release().await.unwrap();
 }
-/// Whatever the server begins its transactions with: of 12 who want one of 3 permits never four are in, and of 12 who want a session's lock
-/// never two. (Red: what is held is not counted.)
+/// Whatever the server begins its transactions with: of 12 who want one of 3 permits never four are in, and of 12 who want a session's lock, or
+/// a row of ShedLock's table, never two. (Red: what is held is not counted.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ways_to_isolate() {
     for level in ["REPEATABLE-READ", "READ-COMMITTED", "SERIALIZABLE", "READ-UNCOMMITTED"] {
         let server = MariaDb::with(&[&format!("--transaction-isolation={level}")]);
         let rounds = if full() { 200 } else { 10 };
         let leases = ("", Claim::Permits { take: 1, of: 3 }, 2..=3);
-        for (query, claim, at_once) in [leases, ("?strategy=session", Claim::Mutex, 1..=1)] {
+        let one = |query| (query, Claim::Mutex, 1..=1);
+        for (query, claim, at_once) in [leases, one("?strategy=session"), one("?strategy=shedlock")] {
             let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
             let mut all = Vec::new();
             for _ in 0..12 {

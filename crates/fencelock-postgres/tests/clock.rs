@@ -29,7 +29,6 @@ const NAME: &str = "PostgreSQL";
 /// How long a try may take while somebody keeps the row, and a grant after it goes.
 const TRIED: Duration = Duration::from_millis(50);
 const GRANTED: Duration = Duration::from_millis(150);
-const LOCK_TABLE: &str = "BEGIN; LOCK TABLE fencelock_lock IN ACCESS EXCLUSIVE MODE";
 const UNLOCK_TABLE: &str = "COMMIT";
 /// How many wait for a lock of the server's.
 const BLOCKED: &str = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
@@ -65,6 +64,19 @@ fn left(psql: &mut Session, name: &str) -> f64 {
     );
     psql.ask(&ask).parse().unwrap_or(0.0)
 }
+fn left_of_row(psql: &mut Session, name: &str) -> f64 {
+    let until = "extract(epoch FROM lock_until - timezone('utc', clock_timestamp()))";
+    psql.ask(&format!("SELECT {until} FROM shedlock WHERE name = '{name}'")).parse().unwrap()
+}
+fn lock_table(table: &str) -> String {
+    format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
+}
+/// A try of a row that is shared with ShedLock.
+fn claims_row(name: &str, ttl: u32, end: u32) -> String {
+    let end = format!("fencelock_us(clock_timestamp()) + {end}");
+    format!("SELECT code FROM fencelock_shed_acquire('{name}', gen_random_uuid(), {ttl}, {end}, 0, 'h 1 ')")
+}
+
 /// A try of a lock for so many µs, which may be granted within so many.
 fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
     let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));
@@ -118,5 +130,5 @@ async fn a_client_that_vanishes_behind_a_pooler() {
         let (proxy, url) = proxied_pooler(server, &pooler);
         (proxy, url, pooler)
     };
-    stories::client_that_vanishes_while_it_waits("PostgreSQL, pgbouncer", way).await;
+    stories::client_that_vanishes_while_it_waits("PostgreSQL, pgbouncer", stories::VANISH, way).await;
 }

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use fencelock_core::Claim;
 use fencelock_testkit::{
-    Postgres,
+    PgBouncer, Postgres,
     processes::{bar, tenth},
 };
 
@@ -19,13 +19,25 @@ fn written(server: &Postgres) -> (i64, i64) {
 
 /// Nobody else wants it: one statement takes it, one gives it back, and there is no other. (Red: a look before each claim.)
 async fn one_statement_each(what: &str, query: &str, claims: &[(&str, Claim, Claim)], calls: [&str; 2]) {
-    let server = Postgres::with(&["log_statement=all", "log_line_prefix=%a|", "autovacuum=off"]);
+    let server = logging();
+    one_statement_each_by(what, &server, &(server.url() + query), claims, calls).await;
+}
+fn logging() -> Postgres {
+    Postgres::with(&["log_statement=all", "log_line_prefix=%a|", "autovacuum=off"])
+}
+async fn one_statement_each_by(
+    what: &str,
+    server: &Postgres,
+    url: &str,
+    claims: &[(&str, Claim, Claim)],
+    calls: [&str; 2],
+) {
     let log = || std::fs::read_to_string(server.folder().path().join("log")).unwrap();
-    let a = client(&(server.url() + query)).await;
+    let a = client(url).await;
     a.mutex("first").lock().await.unwrap().release().await.unwrap();
     // By whoever renews, who has begun now; not where the function is made. Rows of others' are cleaned up by nobody.
     let cleans = || {
-        query.contains("shedlock")
+        url.contains("shedlock")
             || log().lines().any(|line| line.contains(" AS call FROM ") && line.contains(".fencelock_clean("))
     };
     eventually("its first clean-up is done", || std::future::ready(cleans())).await;
@@ -49,6 +61,13 @@ async fn one_statement_each(what: &str, query: &str, claims: &[(&str, Claim, Cla
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_statement_each_of_a_lease() {
     one_statement_each("PostgreSQL", "", &CLAIMS, ["acquire", "release"]).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_statement_each_behind_a_pooler() {
+    let server = logging();
+    let pooler = PgBouncer::start(&server, "transaction");
+    let url = server.url_through(&pooler);
+    one_statement_each_by("PostgreSQL, pgbouncer", &server, &url, &CLAIMS, ["acquire", "release"]).await;
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn one_statement_each_of_a_session() {
@@ -136,18 +155,25 @@ async fn renewals_touch_no_index() {
 /// A release that nobody waits for tells nobody: a word costs all who commit at that moment. (Red: a word with each release.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_is_told_of_a_release_that_nobody_waits_for() {
-    let server = Postgres::start();
-    let a = client(&server.url()).await;
-    // Somebody who listens, and does not read on: whatever is told stays in the server's queue.
-    let mut session = Session::new(&server);
-    session.ask("LISTEN something");
-    session.ask("BEGIN");
-    for (name, claim, _) in CLAIMS {
-        for _ in 0..tenth(4_000) {
-            Any::lock(&a, name, claim, 60 * SEC).await.unwrap().release().await.unwrap();
+    for (what, query, claims) in [
+        ("PostgreSQL", "", &CLAIMS[..]),
+        ("PostgreSQL, sessions", "?strategy=session", &CLAIMS[..3]),
+        ("PostgreSQL, ShedLock's table", "?strategy=shedlock", &[("m", Claim::Mutex, Claim::Mutex)]),
+    ] {
+        let server = Postgres::start();
+        let a = client(&(server.url() + query)).await;
+        // Somebody who listens, and does not read on: whatever is told stays in the server's queue.
+        let mut session = Session::new(&server);
+        session.ask("LISTEN something");
+        session.ask("BEGIN");
+        for &(name, claim, _) in claims {
+            for _ in 0..tenth(4_000) {
+                Any::lock(&a, name, claim, 60 * SEC).await.unwrap().release().await.unwrap();
+            }
         }
+        assert_eq!(server.ask("SELECT pg_notification_queue_usage()"), "0", "{what}");
+        let listens = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%pid()'";
+        assert_eq!(server.ask(listens), "0", "{what}: nor listens");
+        bar(&format!("{what}: words of releases that nobody waits for"), "0", "0", true);
     }
-    assert_eq!(server.ask("SELECT pg_notification_queue_usage()"), "0");
-    assert_eq!(server.ask("SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%pid()'"), "0", "nor listens");
-    bar("PostgreSQL: words of releases that nobody waits for", "0", "0", true);
 }

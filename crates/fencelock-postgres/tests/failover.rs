@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{Client, LossReason};
+use fencelock_core::{Client, LossReason, Token};
 use fencelock_testkit::{
     Postgres as Server,
     processes::{bar, percentile, tenth},
@@ -20,6 +20,8 @@ const NAME: &str = "PostgreSQL";
 const CLEAN: &str = "SELECT fencelock_clean(-7200000000)";
 /// What is written of leases is of yesterday.
 const AGE: &str = "UPDATE fencelock_lock SET until = clock_timestamp() - interval '1 day'";
+const AGE_ROWS: &str =
+    "UPDATE shedlock SET lock_until = lock_until - interval '1 day', locked_at = locked_at - interval '1 day'";
 
 fn primary(_round: usize) -> Server {
     Server::start()

@@ -8,29 +8,41 @@ use fencelock_conformance::{
     proxy::{Proxy, Trouble, bytes},
     within,
 };
-use fencelock_core::{Admin as _, Client, ErrorKind};
+use fencelock_core::{Admin as _, Claim, Client, ErrorKind};
 use fencelock_postgres::{Config, PostgresEngine};
 use fencelock_testkit::{Pki, Postgres};
 use std::{
+    collections::HashSet,
     sync::{Arc, Mutex},
     time::Instant,
 };
 
-/// Whatever the database begins its transactions with. (Red: without saying so.)
+/// Whatever the database begins its transactions with: nobody is beside one who is to be alone, and nothing of it is in the log. (Red: without
+/// saying so.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_ways_to_isolate() {
+    const ROW: [(&str, Claim, Claim); 1] = [("m", Claim::Mutex, Claim::Mutex)];
     for level in ["serializable", "repeatable read"] {
         let server = Postgres::start();
         server.ask(&format!("ALTER SYSTEM SET default_transaction_isolation = '{level}'"));
         server.ask("SELECT pg_reload_conf()");
-        for (query, claims) in [("", &CLAIMS[..]), ("?strategy=session", &CLAIMS[..3])] {
+        for (query, claims) in [("", &CLAIMS[..]), ("?strategy=session", &CLAIMS[..3]), ("?strategy=shedlock", &ROW)] {
             let url = server.url() + query;
             let (a, b) = (client(&url).await, client(&url).await);
-            let work = move |client: Client| async move {
-                for _ in 0..25 {
-                    for &(name, claim, _) in claims {
-                        let held = Any::lock(&client, &format!("{name}{query}"), claim, 30 * SEC).await.unwrap();
-                        held.release().await.unwrap();
+            let alone = Arc::new(Mutex::new(HashSet::new()));
+            let work = |client: Client| {
+                let alone = alone.clone();
+                async move {
+                    for _ in 0..25 {
+                        for &(name, claim, _) in claims {
+                            let held = Any::lock(&client, &format!("{name}{query}"), claim, 30 * SEC).await.unwrap();
+                            if matches!(claim, Claim::Mutex | Claim::Write) {
+                                assert!(alone.lock().unwrap().insert(name), "{level}{query}: two in {name}");
+                                tokio::task::yield_now().await;
+                                alone.lock().unwrap().remove(name);
+                            }
+                            held.release().await.unwrap();
+                        }
                     }
                 }
             };

@@ -182,6 +182,35 @@ async fn shared_with_others() {
     let error = client_with(config).await.mutex("orders").lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidName, "{error}");
 }
+/// A shared lock of theirs stands beside our readers, and keeps our writers out, and so does one of ours. (Red: readers that take it alone.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_beside_psql() {
+    let server = Postgres::start();
+    let mut config = config(&server);
+    config.keys = Keys::Raw;
+    let ours = client_with(config).await.rw_lock("9");
+    let mut psql = Session::new(&server);
+    let mut theirs = |call: &str| psql.ask(&format!("SELECT pg_{call}(9)"));
+    assert_eq!(theirs("try_advisory_lock_shared"), "t");
+    let reader = within("beside theirs", ours.read()).await.unwrap();
+    assert!(ours.try_write().await.unwrap().is_err());
+    assert_eq!(theirs("advisory_unlock_shared"), "t");
+    assert_eq!(theirs("try_advisory_lock"), "f");
+    assert_eq!(theirs("try_advisory_lock_shared"), "t");
+    reader.release().await.unwrap();
+    let mut wait = ours.write();
+    soon(async {
+        while wait.blocked_by().is_none() {
+            assert!(tokio::time::timeout(20 * MS, &mut wait).await.is_err());
+        }
+    })
+    .await;
+    assert_eq!(theirs("advisory_unlock_shared"), "t");
+    let writer = within("its turn", wait).await.unwrap();
+    assert_eq!(theirs("try_advisory_lock_shared"), "f");
+    writer.release().await.unwrap();
+    assert_eq!(theirs("try_advisory_lock"), "t");
+}
 /// A counter that nobody increments atomically, between ours and a psql that takes the same advisory lock: exact. (Red: another key.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_counter_beside_psql() {

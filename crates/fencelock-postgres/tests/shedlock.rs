@@ -108,6 +108,14 @@ async fn columns_of_others() {
         ("DROP CONSTRAINT shedlock_pkey, ADD UNIQUE (name, locked_by)", "may be there twice"),
         ("ALTER locked_by TYPE varchar(100)", "locked_by of the table shedlock is a character varying(100)"),
         ("DROP locked_by", "locked_by of the table shedlock is not there"),
+        (
+            "DROP CONSTRAINT shedlock_pkey, ALTER name TYPE character(64), ADD PRIMARY KEY (name)",
+            "name of the table shedlock is a character(64)",
+        ),
+        (
+            "DROP CONSTRAINT shedlock_pkey; CREATE UNIQUE INDEX ON shedlock (name COLLATE \"POSIX\"); ALTER TABLE shedlock SET LOGGED",
+            "may be there twice",
+        ),
         ("SET UNLOGGED", "SET LOGGED"),
     ] {
         table("text", "timestamp");

@@ -438,36 +438,45 @@ async fn tables_that_are_gone() {
 /// (Red: as there.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_table_that_is_gone() {
-    let server = Server::start();
-    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
-    for table in ["fencelock_lock", "fencelock_holder", "fencelock_waiter", "fencelock_client"] {
-        let mut held = Vec::new();
-        for (name, claim, _) in CLAIMS {
-            held.push(Any::attempt(&a, &format!("{table}{name}"), claim).await.unwrap().expect("it is free"));
-        }
-        server.ask(&format!("ALTER TABLE {table} RENAME TO gone"));
-        let mut told = 0;
-        for (name, claim, other) in CLAIMS {
-            // Who waits for what is held, and who comes to what is free; not everybody needs each of them.
-            for (name, claim) in [(format!("{table}{name}"), other), (format!("{table}{name}2"), claim)] {
-                let Ok(Err(error)) = tokio::time::timeout(SEC, Any::lock(&b, &name, claim, SEC)).await else {
-                    continue;
-                };
-                assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{table}: {error}");
-                let said = error.to_string();
-                assert!(said.contains(table) && said.contains("fencelock migrate"), "{table}: {error}");
-                told += 1;
+    let leases: &[&str] = &["fencelock_lock", "fencelock_holder", "fencelock_waiter", "fencelock_client"];
+    for (query, tables, claims, left) in [
+        ("", leases, &CLAIMS[..], LEASES),
+        (SESSION, &["fencelock_lock", "fencelock_bearer"], &SESSION_CLAIMS[..], SESSIONS),
+        (SHEDLOCK, &["shedlock", "fencelock_shed"], &MUTEXES[..2], ROWS),
+    ] {
+        let server = Server::start();
+        let url = server.url() + query;
+        let (a, b) = (client(&url).await, client(&url).await);
+        for table in tables {
+            let mut held = Vec::new();
+            for &(name, claim, _) in claims {
+                held.push(Any::attempt(&a, &format!("{table}{name}"), claim).await.unwrap().expect("it is free"));
             }
-        }
-        println!("{table}: told to {told} of 8");
-        assert!(told > 0, "{table}");
-        server.ask(&format!("ALTER TABLE gone RENAME TO {table}"));
-        for guard in held {
-            guard.release().await.unwrap();
-        }
-        eventually("nothing is left", || std::future::ready(server.ask(LEASES) == "0")).await;
-        for (name, claim, _) in CLAIMS {
-            soon(Any::lock(&b, &format!("{table}{name}"), claim, SEC)).await.unwrap().release().await.unwrap();
+            server.ask(&format!("ALTER TABLE {table} RENAME TO gone"));
+            let (mut told, mut asked) = (0, 0);
+            for &(name, claim, other) in claims {
+                // Who waits for what is held, and who comes to what is free; not everybody needs each of them.
+                for (name, claim) in [(format!("{table}{name}"), other), (format!("{table}{name}2"), claim)] {
+                    asked += 1;
+                    let Ok(Err(error)) = tokio::time::timeout(SEC, Any::lock(&b, &name, claim, SEC)).await else {
+                        continue;
+                    };
+                    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{query} {table}: {error}");
+                    let said = error.to_string();
+                    assert!(said.contains(table) && said.contains("fencelock migrate"), "{query} {table}: {error}");
+                    told += 1;
+                }
+            }
+            println!("{query} {table}: told to {told} of {asked}");
+            assert!(told > 0, "{query} {table}");
+            server.ask(&format!("ALTER TABLE gone RENAME TO {table}"));
+            for guard in held {
+                guard.release().await.unwrap();
+            }
+            eventually("nothing is left", || std::future::ready(server.ask(left) == "0")).await;
+            for &(name, claim, _) in claims {
+                soon(Any::lock(&b, &format!("{table}{name}"), claim, SEC)).await.unwrap().release().await.unwrap();
+            }
         }
     }
 }
@@ -516,8 +525,11 @@ async fn names() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_of_what_is_no_mutex() {
     let (names, server) = (odd_names(), Server::start());
-    for (letter, claim, beside) in &CLAIMS[1..] {
-        let [a, b] = two_in(&server, "", &format!("räume '; -- {letter}")).await;
+    let leases = CLAIMS[1..].iter().map(|claim| ("", claim));
+    let sessions = SESSION_CLAIMS.iter().filter(|(_, claim, _)| *claim != Claim::Mutex).map(|claim| (SESSION, claim));
+    let all: Vec<_> = leases.chain(sessions).collect();
+    for (n, (query, (_, claim, beside))) in all.iter().enumerate() {
+        let [a, b] = two_in(&server, query, &format!("räume '; -- {n}")).await;
         let mut held = Vec::new();
         for name in &names {
             let guard = Any::attempt(&a, name, *claim).await.unwrap_or_else(|e| panic!("{name:?}: {e}"));
@@ -542,5 +554,5 @@ async fn names_of_what_is_no_mutex() {
         assert_eq!(b.cell(name).load().await.unwrap().value.as_deref(), Some(name.as_bytes()), "{name:?}");
     }
     let known: usize = server.ask("SELECT COUNT(*) FROM fencelock_lock").parse().unwrap();
-    assert_eq!(known, 4 * names.len());
+    assert_eq!(known, (all.len() + 1) * names.len());
 }

@@ -1,5 +1,5 @@
 //! What is the same on every database, for the tests that bring `Server`, `NAME`, `TRIED`, `GRANTED`, `HEARD`, `left`, `claims`, `waits`,
-//! `looks`, `terminal`, `sleeps`, `SESSIONS_END_EARLY`, how the table of the locks is locked, and the names of the commands that a client may be stopped in.
+//! `looks`, `claims_row` and `left_of_row`, `terminal`, `sleeps`, `SESSIONS_END_EARLY`, how a table is locked, and the names of the commands that a client may be stopped in.
 use super::*;
 use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
@@ -191,9 +191,32 @@ async fn a_statement_that_waited() {
         }
     }
 }
+/// The same of a row that is shared with ShedLock. (Red: no end that is compared; what is busy is so by the clock of before.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_statement_for_a_shared_row_that_waited() {
+    let server = Server::start();
+    let a = client(&(server.url() + "?strategy=shedlock")).await;
+    a.mutex("x").lock().await.unwrap().release().await.unwrap();
+    let mut session = Session::new(&server);
+    for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
+        assert!(server.ask(&claims_row("x", 600_000, 20_000_000)).starts_with("done"));
+        let said = that_waited_for("shedlock", &server, &mut session, &claims_row("x", 20_000_000, end)).await;
+        assert!(said.starts_with(answer), "{said}");
+        let left = left_of_row(&mut session, "x");
+        assert!(if answer == "done" { left > 15.0 } else { left <= 0.0 }, "{answer}: {left} s are left");
+    }
+    // Nobody has asked for that one yet, and it makes no row either.
+    let said = that_waited_for("shedlock", &server, &mut session, &claims_row("new", 20_000_000, 200_000)).await;
+    assert!(said.starts_with("past"), "{said}");
+    assert_eq!(server.ask("SELECT COUNT(*) FROM shedlock WHERE name = 'new'"), "0");
+}
 /// A statement that waits for the table for a second; what it says then.
 async fn that_waited(server: &Server, session: &mut Session, statement: &str) -> String {
-    session.ask(LOCK_TABLE);
+    that_waited_for("fencelock_lock", server, session, statement).await
+}
+/// The same of this table.
+async fn that_waited_for(table: &str, server: &Server, session: &mut Session, statement: &str) -> String {
+    session.ask(&lock_table(table));
     let statement = terminal(server, statement).stdout(Stdio::piped()).spawn().unwrap();
     eventually("it waits", || std::future::ready(server.ask(BLOCKED) == "1")).await;
     // Until its end, and its predecessor's, by the server's clock.
@@ -283,20 +306,29 @@ async fn a_look_of_one_who_is_gone() {
     let what = format!("{NAME}: a client is killed while its look is on its way: the next is in, slowest");
     bar(&what, format!("{worst:?} of {of}"), &format!("<= {GRANTED:?}"), worst <= GRANTED);
 }
+/// What those ask for who vanish, and what their statements wait for.
+#[derive(Clone, Copy)]
+pub(super) struct Vanish {
+    query: &'static str,
+    claims: &'static [(&'static str, Claim, Claim)],
+    table: &'static str,
+}
+pub(super) const VANISH: Vanish = Vanish { query: "", claims: &CLAIMS, table: "fencelock_lock" };
 /// The n-th one, by this way; how long until the next one is in after what it waited for goes.
-async fn vanishes<T>(n: usize, way: impl FnOnce(&Server) -> (Proxy, String, T)) -> Duration {
-    let (server, (name, claim, other)) = (Server::start(), CLAIMS[n / 2 % 4]);
-    let b = client(&server.url()).await;
+async fn vanishes<T>(n: usize, asks: Vanish, way: impl FnOnce(&Server) -> (Proxy, String, T)) -> Duration {
+    let Vanish { query, claims, table } = asks;
+    let (server, (name, claim, other)) = (Server::start(), claims[n / 2 % claims.len()]);
+    let b = client(&(server.url() + query)).await;
     Any::lock(&b, name, claim, 60 * SEC).await.unwrap().release().await.unwrap();
     let (proxy, url, _more) = way(&server);
-    let a = client(&url).await;
+    let a = client(&(url + query)).await;
     let mut session = Session::new(&server);
     let (keeps, lets_go) = match n % 2 {
-        0 => ("BEGIN; SELECT 1 FROM fencelock_lock FOR UPDATE", "COMMIT"),
-        _ => (LOCK_TABLE, UNLOCK_TABLE),
+        0 => (format!("BEGIN; SELECT 1 FROM {table} FOR UPDATE"), "COMMIT"),
+        _ => (lock_table(table), UNLOCK_TABLE),
     };
-    session.ask(keeps);
-    let asked = first(&proxy, "acquire", 1, Trouble::None);
+    session.ask(&keeps);
+    let asked = first_of(&proxy, "acquire(".to_owned(), 1, Trouble::None);
     let wait = tokio::spawn(async move { Any::lock(&a, name, claim, 60 * SEC).await });
     eventually("it asks", || std::future::ready(asked.load(SeqCst) > 0)).await;
     // It has arrived; nothing else does, of what would take it back.
@@ -325,11 +357,22 @@ async fn a_client_that_vanishes_while_it_waits() {
         let (proxy, url) = proxied(server);
         (proxy, url, ())
     };
-    client_that_vanishes_while_it_waits(NAME, way).await;
+    client_that_vanishes_while_it_waits(NAME, VANISH, way).await;
+}
+/// The same of a row that is shared with ShedLock. (Each of both ends is enough there, too: it stays green without the one that is compared.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_vanishes_while_it_waits_for_a_shared_row() {
+    let way = |server: &Server| {
+        let (proxy, url) = proxied(server);
+        (proxy, url, ())
+    };
+    let asks = Vanish { query: "?strategy=shedlock", claims: &[("m", Claim::Mutex, Claim::Mutex)], table: "shedlock" };
+    client_that_vanishes_while_it_waits(&format!("{NAME}, ShedLock's table"), asks, way).await;
 }
 /// The same of those who come by this way.
 pub(super) async fn client_that_vanishes_while_it_waits<T: Send + 'static>(
     what: &str,
+    asks: Vanish,
     way: impl Fn(&Server) -> (Proxy, String, T) + Copy + Send + 'static,
 ) {
     let mut times = Vec::new();
@@ -337,7 +380,7 @@ pub(super) async fn client_that_vanishes_while_it_waits<T: Send + 'static>(
     for few in (0..2 * tenth(20)).collect::<Vec<_>>().chunks(2) {
         let mut all = JoinSet::new();
         for &n in few {
-            all.spawn(vanishes(n, way));
+            all.spawn(vanishes(n, asks, way));
         }
         while let Some(took) = all.join_next().await {
             times.push(took.unwrap());

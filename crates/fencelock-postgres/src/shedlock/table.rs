@@ -11,7 +11,7 @@ impl Link {
         let ask = format!(
             "SELECT a.attname, format_type(a.atttypid, a.atttypmod), c.relkind IN ('r', 'p') AND c.relpersistence = 'p', \
              EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisunique AND i.indisvalid AND i.indimmediate \
-               AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum) \
+               AND i.indpred IS NULL AND i.indnkeyatts = 1 AND i.indkey[0] = a.attnum AND i.indcollation[0] = a.attcollation) \
              FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.oid = to_regclass({}) AND NOT a.attisdropped",
             literal(&format!("{schema}.shedlock"))
         );
@@ -25,7 +25,8 @@ impl Link {
             };
             let kind = row.get(1).ok_or(Fault::Answer)?;
             let size = kind.split(['(', ')']).nth(1).and_then(|size| size.parse::<usize>().ok());
-            let is_text = kind == "text" || kind.starts_with("character");
+            // A name is looked for as a text, which no index on letters of a fixed number knows.
+            let is_text = kind == "text" || kind.starts_with("character varying");
             if row.get(2) != Some("t") {
                 return unusable(
                     "is not kept over a crash",

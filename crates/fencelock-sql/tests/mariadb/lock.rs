@@ -169,6 +169,86 @@ async fn repeatable_read() {
     assert_eq!(account(1).update(&mut tx, 2, [("balance", 56)]).await.unwrap(), Ok(3));
     tx.commit().await.unwrap();
 }
+/// A lock lasts until the transaction ends, however it ends, and no longer. (Red: rows that are read without a clause.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_ends_with_the_transaction() {
+    let server = accounts(&[]);
+    let (mut a, mut b) = (connect(&server).await, connect(&server).await);
+    for end in ["commit", "rollback", "drop", "in doubt"] {
+        let mut tx = begin(&mut a).await;
+        account(1).lock(&mut tx, Lock::exclusive().within(SEC)).await.unwrap().unwrap();
+        tx.query_drop("UPDATE account SET balance = balance + 1 WHERE id = 2").await.unwrap();
+        let mut other = begin(&mut b).await;
+        assert_eq!(account(1).lock(&mut other, Lock::shared().no_wait()).await.unwrap(), Err(Refused::Busy), "{end}");
+        other.rollback().await.unwrap();
+        match end {
+            "commit" => tx.commit().await.unwrap(),
+            "rollback" => tx.rollback().await.unwrap(),
+            // The driver rolls it back with the next call on that connection, or as its pool takes it back.
+            "drop" => {
+                drop(tx);
+                a.query_drop("DO 0").await.unwrap();
+            }
+            _ => {
+                // Its session is gone: nobody can commit it, and nothing says that it was.
+                let id: Option<u64> = tx.query_first("SELECT CONNECTION_ID()").await.unwrap();
+                server.ask(&format!("KILL {}", id.unwrap()));
+                let kind = account(1).lock(&mut tx, Lock::shared()).await.unwrap_err().kind();
+                assert_eq!(kind, ErrorKind::Unreachable);
+                assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Unreachable);
+            }
+        }
+        let mut after = begin(&mut b).await;
+        account(1).lock(&mut after, Lock::exclusive().within(LONG)).await.unwrap().unwrap();
+        after.commit().await.unwrap();
+    }
+    assert_eq!(server.ask("SELECT balance FROM account WHERE id = 2"), "101");
+}
+/// Several rows are locked in the order of their keys, whatever that of the call: no deadlock. (InnoDB reads them by their key anyway: it stays
+/// green without `ORDER BY`.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn several_rows_have_one_order() {
+    let server = accounts(&[]);
+    let work = |ids: [i32; 9]| {
+        let url = server.url();
+        tokio::spawn(async move {
+            let mut db = Conn::from_url(url).await.unwrap();
+            for _ in 0..50 {
+                let mut tx = begin(&mut db).await;
+                let locked = Row::of("account").keys("id", ids).lock(&mut tx, Lock::no_key()).await.unwrap().unwrap();
+                let keys: Vec<_> = locked.keys.iter().map(|key| key[0].as_i64().unwrap()).collect();
+                assert_eq!(keys, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+                let update = format!("UPDATE account SET balance = balance + 1 WHERE id = {}", ids[0]);
+                tx.query_drop(update).await.unwrap();
+                tx.commit().await.unwrap();
+            }
+        })
+    };
+    let all = [work([1, 2, 3, 4, 5, 6, 7, 8, 9]), work([9, 8, 7, 6, 5, 4, 3, 2, 1]), work([5, 1, 9, 2, 8, 3, 7, 4, 6])];
+    for one in all {
+        tokio::time::timeout(6 * LONG, one).await.unwrap().unwrap();
+    }
+    assert_eq!(server.ask("SELECT sum(balance) FROM account"), "1050");
+}
+/// A statement that is stopped while it waits is undone by itself; the transaction goes on from its savepoint. (Red: 1317 as any other error.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn goes_on_after_a_cancel() {
+    let server = accounts(&[]);
+    let (mut a, mut b) = (connect(&server).await, connect(&server).await);
+    let mut first = begin(&mut a).await;
+    account(1).lock(&mut first, Lock::exclusive()).await.unwrap().unwrap();
+    let id = b.id();
+    let mut tx = begin(&mut b).await;
+    tx.query_drop("UPDATE account SET balance = 7 WHERE id = 2").await.unwrap();
+    let one = account(1);
+    let (got, ()) = tokio::join!(soon(one.lock(&mut tx, Lock::no_key().within(LONG))), async {
+        blocked(&server).await;
+        server.ask(&format!("KILL QUERY {id}"));
+    });
+    assert_eq!(got.unwrap(), Err(Refused::Busy));
+    tx.commit().await.unwrap();
+    assert_eq!(server.ask("SELECT balance FROM account WHERE id = 2"), "7");
+}
 /// A queue: workers take what nobody has, in order, with a limit, and the clauses stand as the server wants them (db-scheduler#537). (Red: the
 /// limit behind the clause.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

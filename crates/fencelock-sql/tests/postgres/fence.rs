@@ -5,6 +5,7 @@ use fencelock_sql::{
     Dialect, Refused, Row,
     fence::{self, Resource, Stamp},
 };
+use fencelock_testkit::PgBouncer;
 use std::sync::Arc;
 
 fn stamp(token: i64, owner: &str) -> Stamp {
@@ -101,13 +102,23 @@ async fn the_newest_writes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_writers() {
     let (server, _db) = orders().await;
+    storm_of_writers(&server, &server.url()).await;
+}
+/// Of writers, and locks, behind a pooler of transactions. (Red: as there.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_storm_of_writers_behind_a_pooler() {
+    let (server, _db) = orders().await;
+    let pooler = PgBouncer::start(&server, "transaction");
+    storm_of_writers(&server, &server.url_through(&pooler)).await;
+}
+async fn storm_of_writers(server: &Postgres, url: &str) {
     server.ask("CREATE TABLE log (n serial, resource int, token bigint)");
-    let (a, b) = (guard::locks(&server.url()).await, guard::locks(&server.url()).await);
+    let (a, b) = (guard::locks(url).await, guard::locks(url).await);
     let storms = resources().into_iter().chain(["a lock's".into()]).zip([vec![], vec![], vec![a, b]]);
     for (r, (resource, locks)) in (0..).zip(storms) {
         let storm = Arc::new(Storm::of(locks));
         let tasks: Vec<_> =
-            (0..8).map(|n| tokio::spawn(writes((n, r), server.url(), resource.clone(), storm.clone()))).collect();
+            (0..8).map(|n| tokio::spawn(writes((n, r), url.to_owned(), resource.clone(), storm.clone()))).collect();
         for task in tasks {
             tokio::time::timeout(6 * LONG, task).await.unwrap().unwrap();
         }

@@ -64,18 +64,16 @@ async fn uncontended(arena: &Arena, tasks: usize, seconds: f64) -> Result<Row, F
     let (mut ours, mut raw, mut times, mut cpu) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     // The first one warms up.
     for round in 0..=rounds as u32 {
-        let mut bare = None;
-        let mut turn = None;
-        // Now this side is the first of a round, now that: what the machine loses or gains meanwhile is nobody's.
-        for side in 0..2 {
-            if (round + side) % 2 == 0 {
-                let work = Cpu::start();
-                turn = Some((pairs(&arena.client, tasks, span).await?, work.part()));
-            } else if let Some(rival) = &arena.rival {
-                bare = Some(rival.turn(tasks, span).await?);
-            }
-        }
-        if let (Some(((rate, took), part)), 1..) = (turn, round) {
+        // In turns, and no side twice in a row: what has served one for a while, a server's process and where the system runs it, serves it
+        // otherwise than one that comes after another.
+        let work = Cpu::start();
+        let (rate, took) = pairs(&arena.client, tasks, span).await?;
+        let part = work.part();
+        let bare = match &arena.rival {
+            Some(rival) => Some(rival.turn(tasks, span).await?),
+            None => None,
+        };
+        if round > 0 {
             ours.push(rate);
             times.extend(took);
             cpu.extend(part);

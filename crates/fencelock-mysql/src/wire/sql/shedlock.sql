@@ -89,6 +89,12 @@ acquiring: BEGIN
   END IF;
   SELECT {row} WHERE s.name = p_name;
   IF NOT l_found THEN
+    -- It may have waited for the table.
+    CALL fencelock_shed_clock(t);
+    IF t > p_not_after THEN
+      SELECT 'past' AS code, t AS now;
+      LEAVE acquiring;
+    END IF;
     BEGIN
       DECLARE CONTINUE HANDLER FOR 1062 BEGIN END;
       -- Somebody's transaction has made it and goes on: MariaDB does not wait for that, MySQL for a second (SAFETY E2).
@@ -98,8 +104,12 @@ acquiring: BEGIN
         SELECT p_name, TIMESTAMP'1970-01-03 00:00:00', n, 'fencelock' FROM (SELECT TIMESTAMPADD(MICROSECOND, t, TIMESTAMP'1970-01-01 00:00:00') AS n) clock;
     END;
   ELSEIF l_until > t AND NOT LEFT(l_by, 42) <=> v_by THEN
-    CALL fencelock_shed_tell('busy', p_name, t, l_until, l_at, l_by);
-    LEAVE acquiring;
+    -- It may have waited for the table.
+    CALL fencelock_shed_clock(t);
+    IF l_until > t THEN
+      CALL fencelock_shed_tell('busy', p_name, t, l_until, l_at, l_by);
+      LEAVE acquiring;
+    END IF;
   END IF;
   CALL fencelock_begin();
   SET l_found = FALSE;

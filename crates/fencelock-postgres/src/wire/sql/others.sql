@@ -1,7 +1,7 @@
 -- What is looked at, mended, and kept beside locks.
 
 -- The lock itself, then who holds it, then who waits, in their order. It makes no record.
-CREATE FUNCTION {s}.fencelock_inspect(p_space text, p_name text) RETURNS SETOF {s}.fencelock_reply LANGUAGE plpgsql STABLE AS $f$
+CREATE FUNCTION {s}.fencelock_inspect(p_space text, p_name text) RETURNS SETOF {s}.fencelock_reply LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -48,7 +48,7 @@ $f$;
 
 -- Breaks the hold of this token, and no other.
 CREATE FUNCTION {s}.fencelock_force(p_space text, p_name text, p_token bigint) RETURNS {s}.fencelock_reply
-LANGUAGE plpgsql AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -76,7 +76,7 @@ $f$;
 
 -- Compare and set of a semaphore's size (SAFETY K4). A late copy would undo what came after it, so it has an end.
 CREATE FUNCTION {s}.fencelock_resize(p_space text, p_name text, p_from bigint, p_to bigint, p_not_after bigint)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -89,7 +89,7 @@ BEGIN
     RETURN r;
   END IF;
   INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
-    WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
+    WHERE m.one AND NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
   l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
@@ -132,7 +132,7 @@ $f$;
 -- A value with its version. `kind`: it is a live lock.
 CREATE TYPE {s}.fencelock_value AS (code text, version bigint, value bytea, kind text);
 
-CREATE FUNCTION {s}.fencelock_load(p_space text, p_name text) RETURNS {s}.fencelock_value LANGUAGE plpgsql STABLE AS $f$
+CREATE FUNCTION {s}.fencelock_load(p_space text, p_name text) RETURNS {s}.fencelock_value LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $f$
 DECLARE
   l {s}.fencelock_lock;
   v {s}.fencelock_value;
@@ -153,14 +153,14 @@ $f$;
 
 -- Writes if the version is the expected one. What was written under this nonce is asked first, whatever stands there now (SAFETY A6).
 CREATE FUNCTION {s}.fencelock_swap(p_space text, p_name text, p_expected bigint, p_nonce uuid, p_value bytea)
-RETURNS {s}.fencelock_value LANGUAGE plpgsql AS $f$
+RETURNS {s}.fencelock_value LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 DECLARE
   l {s}.fencelock_lock;
   v {s}.fencelock_value;
   t timestamptz;
 BEGIN
   INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
-    WHERE NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
+    WHERE m.one AND NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
   l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();

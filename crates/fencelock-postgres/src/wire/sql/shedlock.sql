@@ -79,22 +79,24 @@ $f$;
 
 -- Claims. It alone creates (SAFETY A2). A try that fails writes nothing.
 CREATE OR REPLACE FUNCTION {s}.fencelock_shed_acquire(p_name text, p_hold uuid, p_ttl bigint, p_not_after bigint, p_floor bigint, p_who text)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 DECLARE
   l record;
   f {s}.fencelock_shed;
   r {s}.fencelock_reply;
-  n timestamp := {s}.fencelock_shed_now();
+  n timestamp;
   later bigint;
   mine boolean;
 BEGIN
+  SELECT {row} WHERE s.name = p_name;
+  -- It may have waited for the table.
+  n := {s}.fencelock_shed_now();
   r.code := 'past';
   r.now := {s}.fencelock_shed_us(n);
   IF r.now > p_not_after THEN
     RETURN r;
   END IF;
-  SELECT {row} WHERE s.name = p_name;
-  IF NOT FOUND THEN
+  IF l.name IS NULL THEN
     PERFORM {s}.fencelock_shed_make(p_name, n);
   ELSIF l.lock_until > n AND NOT {s}.fencelock_shed_is(l.locked_by, p_hold) THEN
     RETURN {s}.fencelock_shed_tell('busy', p_name, l.lock_until, l.locked_at, l.locked_by, n);
@@ -136,7 +138,7 @@ $f$;
 
 -- Of each a letter: e it is extended, g it is gone, u somebody keeps its row.
 CREATE OR REPLACE FUNCTION {s}.fencelock_shed_renew(p_names text[], p_holds uuid[], p_tokens bigint[], p_ttls bigint[]) RETURNS text
-LANGUAGE plpgsql AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 DECLARE
   l record;
   n timestamp;
@@ -163,7 +165,7 @@ $f$;
 
 -- Ends this hold, with a token only if it is that one.
 CREATE OR REPLACE FUNCTION {s}.fencelock_shed_release(p_name text, p_hold uuid, p_token bigint) RETURNS {s}.fencelock_reply
-LANGUAGE plpgsql AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 DECLARE
   l record;
   r {s}.fencelock_reply;
@@ -187,7 +189,7 @@ END
 $f$;
 
 -- Breaks the hold of this token, or of what stands in its place, and no other. Whoever had it finds another name there, and knows.
-CREATE OR REPLACE FUNCTION {s}.fencelock_shed_force(p_name text, p_token bigint) RETURNS {s}.fencelock_reply LANGUAGE plpgsql AS $f$
+CREATE OR REPLACE FUNCTION {s}.fencelock_shed_force(p_name text, p_token bigint) RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 DECLARE
   l record;
   r {s}.fencelock_reply;
@@ -209,7 +211,7 @@ BEGIN
 END
 $f$;
 
-CREATE OR REPLACE FUNCTION {s}.fencelock_shed_inspect(p_name text) RETURNS SETOF {s}.fencelock_reply LANGUAGE plpgsql STABLE AS $f$
+CREATE OR REPLACE FUNCTION {s}.fencelock_shed_inspect(p_name text) RETURNS SETOF {s}.fencelock_reply LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $f$
 DECLARE
   l record;
   r {s}.fencelock_reply;

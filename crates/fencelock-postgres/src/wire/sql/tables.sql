@@ -23,9 +23,12 @@ CREATE TABLE {s}.fencelock_lock (
   key bigint,
   pair boolean,
   pid integer,
-  PRIMARY KEY (space, name),
-  UNIQUE (space, name, fence)
+  PRIMARY KEY (space, name)
 ) WITH (fillfactor = 70);
+-- The token is a key, so that the `FOR KEY SHARE` of a guarded transaction keeps a takeover waiting, and a renewal not. A grant leaves a dead entry
+-- here until the next vacuum, and whoever looked for a name would read all of them: so it is of another collation than the names, which sorts
+-- them alike, and no plan finds a name by it.
+CREATE UNIQUE INDEX fencelock_lock_fence ON {s}.fencelock_lock (fence, space COLLATE "POSIX", name COLLATE "POSIX");
 CREATE TABLE {s}.fencelock_holder (
   space text COLLATE "C" NOT NULL,
   name text COLLATE "C" NOT NULL,
