@@ -16,19 +16,17 @@ struct Waits<'a> {
     mode: &'a str,
     /// What is told of that, besides.
     claimed: &'a str,
-    /// Whether it is known who holds it: host, pid and note.
-    is_known: bool,
     /// Whether there is a queue, of which a place is told.
     has_queue: bool,
 }
 impl<'a> Waits<'a> {
     fn of(url: &'a str) -> Self {
-        Self { url, mode: "", claimed: "", is_known: true, has_queue: true }
+        Self { url, mode: "", claimed: "", has_queue: true }
     }
 
     /// Its holder, how long it is held, the token, and how many come before; and no control character, whoever wrote it.
     fn sees_the_line(&self) {
-        let Self { url, mode, claimed, is_known, has_queue } = self;
+        let Self { url, mode, claimed, has_queue } = self;
         let place = Place::new();
         let mut shell = Shell::start(&place);
         shell.line(&format!("export FENCELOCK_URL='{url}' M='{mode}'"));
@@ -59,10 +57,8 @@ impl<'a> Waits<'a> {
         });
         shell.line("$F run x $M -- echo $((6*7)):in");
         shell.expect("waiting for x: held ");
-        if *is_known {
-            shell.expect(&format!(" by {host} pid "));
-            shell.expect(&format!("\"night[31mly\" ({claimed}token "));
-        }
+        shell.expect(&format!(" by {host} pid "));
+        shell.expect(&format!("\"night[31mly\" ({claimed}token "));
         // One of several holders has none that a job could fence with.
         if !token.is_empty() {
             shell.expect(token);
@@ -117,13 +113,12 @@ fn over_redis_etcd_and_zookeeper() {
     }
 }
 
-/// What others read, too, has no place for who we are.
 #[test]
 fn over_redis_in_the_layouts_of_others() {
     let redis = Redis::start();
     for layout in ["plain&template=lock:{}", "redisson"] {
         let url = format!("{}?layout={layout}", redis.url());
-        Waits { is_known: false, has_queue: false, ..Waits::of(&url) }.sees_the_line();
+        Waits { has_queue: false, ..Waits::of(&url) }.sees_the_line();
     }
 }
 

@@ -199,12 +199,7 @@ async fn readers_beside_psql() {
     assert_eq!(theirs("try_advisory_lock_shared"), "t");
     reader.release().await.unwrap();
     let mut wait = ours.write();
-    soon(async {
-        while wait.blocked_by().is_none() {
-            assert!(tokio::time::timeout(20 * MS, &mut wait).await.is_err());
-        }
-    })
-    .await;
+    blocked(&mut wait).await;
     assert_eq!(theirs("advisory_unlock_shared"), "t");
     let writer = within("its turn", wait).await.unwrap();
     assert_eq!(theirs("try_advisory_lock_shared"), "f");

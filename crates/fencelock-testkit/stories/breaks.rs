@@ -337,12 +337,7 @@ async fn whoever_waits_over_an_outage_knows() {
         let (a, b) = (client(&url).await, client(&url).await);
         let held = soon(a.mutex(&*name).ttl(60 * SEC).lock()).await.unwrap();
         let mut wait = b.mutex(&*name).lock();
-        soon(async {
-            while wait.blocked_by().is_none_or(|busy| busy.stale) {
-                assert!(tokio::time::timeout(20 * MS, &mut wait).await.is_err());
-            }
-        })
-        .await;
+        blocked(&mut wait).await;
         let impatient = tokio::spawn(client(&url).await.mutex(&*name).try_lock_for(6 * SEC));
         tokio::time::sleep(300 * MS).await;
         let began = Instant::now();

@@ -9,7 +9,7 @@ use fencelock_conformance::{
     proxy::{Proxy, Trouble},
     within,
 };
-use fencelock_core::{BootClock, Client, Clock, Engine, Moment};
+use fencelock_core::{Acquire, BootClock, Client, Clock, Engine, Moment};
 use std::{
     sync::{
         Arc,
@@ -65,6 +65,18 @@ pub fn time_of_day(moment: Moment) -> i64 {
     let today = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     let now = BootClock.now();
     i64::try_from((today + now.until(moment) - moment.until(now)).as_micros()).unwrap()
+}
+/// Until whoever waits knows who is in the way.
+pub async fn blocked<A>(wait: &mut Acquire<A>)
+where
+    Acquire<A>: Future + Unpin,
+{
+    soon(async {
+        while wait.blocked_by().is_none_or(|busy| busy.stale) {
+            assert!(tokio::time::timeout(20 * MS, &mut *wait).await.is_err());
+        }
+    })
+    .await;
 }
 pub async fn soon<T>(what: impl Future<Output = T>) -> T {
     within("it", what).await

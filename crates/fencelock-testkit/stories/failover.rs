@@ -85,12 +85,7 @@ async fn a_replica_that_missed_the_last_grants_of_shared_rows() {
 /// Until it is known who holds it.
 async fn waits(client: &Client, name: &str) -> tokio::task::JoinHandle<fencelock_core::Result<fencelock_core::Guard>> {
     let mut wait = client.mutex(name).ttl(30 * SEC).lock();
-    soon(async {
-        while wait.blocked_by().is_none() {
-            assert!(tokio::time::timeout(20 * MS, &mut wait).await.is_err());
-        }
-    })
-    .await;
+    blocked(&mut wait).await;
     tokio::spawn(wait)
 }
 async fn replica_that_missed_the_last_grants(what: &str, query: &str) {
