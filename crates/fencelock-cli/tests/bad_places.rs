@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use common::spaces::elsewhere;
 use common::{Place, finish};
 
 /// The user `nobody`.
@@ -48,6 +49,26 @@ fn no_home() {
     assert!(!place.path("ran").exists());
 }
 
+/// Whatever its HOME is: cron, a login and `sudo` have different ones, and root's jobs exclude each other.
+// Planted: the place of a user for root, too; a folder that everybody may read.
+#[test]
+fn root_has_the_place_of_the_system() {
+    let place = Place::on_disk();
+    let alone = "mount -t tmpfs none /var/lib";
+    if finish(&mut elsewhere(&place, "-m", alone)).0 != 0 {
+        return common::cannot_run("there are no mounts of its own to be had");
+    }
+    let inner = "HOME=/nonexistent \"$F\" run -n x -- true; echo $?";
+    let script = format!(
+        "{alone} && unset FENCELOCK_URL XDG_STATE_HOME && HOME=$D \"$F\" run -v x -- env -u FENCELOCK_URL -u FENCELOCK_ENGINE bash -c '{inner}'; \
+         stat -c %a /var/lib/fencelock"
+    );
+    let (code, out, err) = finish(&mut elsewhere(&place, "-m", &script));
+    assert_eq!((code, out.as_str()), (0, "75\n700\n"), "{err}");
+    assert!(err.starts_with("fencelock: engine /var/lib/fencelock/locks.db\n"), "{err}");
+    assert!(!place.path(".local").exists(), "nothing of it is in a home");
+}
+
 // Planted: 69 for what the system denies.
 #[test]
 fn a_place_that_cannot_be_written() {
@@ -80,20 +101,14 @@ fn what_is_no_database() {
 #[test]
 fn a_database_that_is_mounted_by_itself() {
     let place = Place::on_disk();
-    let root = rustix::process::geteuid().is_root();
-    let elsewhere = |script: &str| {
-        let mut command = Command::new("unshare");
-        command.args(if root { ["-m", "bash"] } else { ["-Urm", "bash"] }).args(["-c", script]);
-        command.current_dir(place.path("")).env("F", common::binary()).env_remove("FENCELOCK_URL");
-        finish(&mut command)
-    };
+    let apart = |script: &str| finish(elsewhere(&place, "-m", script).env_remove("FENCELOCK_URL"));
     fs::create_dir_all(place.path("data")).expect("a directory");
-    if elsewhere("mount --bind . data").0 != 0 {
+    if apart("mount --bind . data").0 != 0 {
         return common::cannot_run("there are no mounts of its own to be had");
     }
     let holder = common::start(&mut place.run(&[], "touch $D/held; sleep 600"));
     common::until("a holder", || place.path("held").exists().then_some(()));
-    let (code, _, err) = elsewhere("mount --bind . data && \"$F\" --url sqlite:data/locks.db run -n x -- touch ran");
+    let (code, _, err) = apart("mount --bind . data && \"$F\" --url sqlite:data/locks.db run -n x -- touch ran");
     assert_eq!(code, 75, "the folder is mounted: {err}");
     fs::write(place.path("data/locks.db"), "").expect("a file");
     for url in ["data/locks.db", "link"] {
@@ -101,7 +116,7 @@ fn a_database_that_is_mounted_by_itself() {
             "mount --bind locks.db data/locks.db && ln -sfn data/locks.db link && \
              \"$F\" --url sqlite:{url} run -n x -- touch ran"
         );
-        let (code, _, err) = elsewhere(&mounted);
+        let (code, _, err) = apart(&mounted);
         assert_eq!((code, err.lines().count()), (78, 1), "{err}");
         assert!(err.contains("mount the folder"), "{err}");
     }

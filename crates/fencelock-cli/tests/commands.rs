@@ -108,6 +108,35 @@ fn list_shows_what_is_held_and_watch_what_changes() {
     assert_ne!(first["holders"][0]["hold"], second["holders"][0]["hold"]);
 }
 
+// Planted: the namespace left out by each of these commands in turn.
+#[test]
+fn a_namespace_is_apart_for_every_command() {
+    const APART: [&str; 2] = ["--namespace", "apart"];
+    let place = Place::new();
+    let here = |args: &[&str]| finish(place.fencelock().args(args));
+    let apart = |args: &[&str]| finish(place.fencelock().args(args).args(APART));
+    let _holder = start(place.run(&APART, "echo $$ > $D/job; exec sleep 600").stderr(Stdio::null()));
+    place.line("job");
+    assert_eq!((here(&["list"]).1.as_str(), here(&["status", "-q", "x"]).0), ("", 1));
+    assert!(apart(&["list"]).1.starts_with("x: held ") && apart(&["status", "-q", "x"]).0 == 0);
+    let status: Value = serde_json::from_str(&apart(&["status", "x", "--json"]).1).expect("JSON");
+    let token = status["holders"][0]["token"].to_string();
+    let force = ["release", "--force", "x", "--token", &token];
+    assert_eq!(here(&force).0, 76, "nobody holds it here");
+    assert_eq!(apart(&force).0, 0);
+    assert_eq!((apart(&["cell", "set", "c", "there"]).0, here(&["cell", "get", "c"]).0), (0, 1));
+    assert_eq!((here(&["cell", "set", "c", "here"]).0, apart(&["cell", "get", "c"]).1.as_str()), (0, "there"));
+    let permits = ["-n", "--permits", "1/2", "s", "--", "true"];
+    assert_eq!(
+        [here(&[&["run"][..], &permits].concat()).0, apart(&[&["run", APART[0], APART[1]][..], &permits].concat()).0],
+        [0, 0]
+    );
+    assert_eq!(apart(&["semaphore", "resize", "s", "2", "3"]).0, 0);
+    let capacity = |out: String| serde_json::from_str::<Value>(&out).expect("JSON")["capacity"].clone();
+    let of = ["status", "s", "--json"];
+    assert_eq!([capacity(here(&of).1), capacity(apart(&of).1)], [2.into(), Value::from(3)]);
+}
+
 // Planted: what is free left out; a reader that has gone noticed with the next line alone.
 #[test]
 fn a_program_that_watches_hears_of_what_is_free_and_may_go_at_any_time() {

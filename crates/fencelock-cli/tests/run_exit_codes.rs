@@ -164,6 +164,21 @@ fn verbose_tells_the_database_and_the_token() {
     }
 }
 
+// Planted: the child told no URL where nobody was told one.
+#[test]
+fn a_run_below_one_that_was_told_no_place_meets_its_locks() {
+    let place = Place::new();
+    let (binary, elsewhere) = (common::binary(), place.path("elsewhere"));
+    let script = format!("XDG_STATE_HOME='{}' '{}' run -n x -- echo in", elsewhere.display(), binary.display());
+    for options in [&[][..], &["--pass-url"]] {
+        let (code, out, err) =
+            finish(&mut bare(&place, &[&["run", "x"], options, &["--", "bash", "-c", &script]].concat()));
+        assert_eq!((code, out.as_str()), (75, ""), "{options:?}: {err}");
+        assert!(err.starts_with("fencelock: x was not got: held "), "{options:?}: {err}");
+        assert!(place.path("state").exists() && !elsewhere.exists(), "{options:?}: the inner one made a database");
+    }
+}
+
 // Planted: no version.
 #[test]
 fn the_version_is_told() {

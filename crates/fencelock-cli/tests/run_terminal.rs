@@ -3,7 +3,7 @@
 mod common;
 
 use common::pty::Shell;
-use common::{BEATS, NEXT, Place, end_of, finish, granted, lives, start, until};
+use common::{BEATS, NEXT, Place, code_of, end_of, finish, granted, lives, start, until};
 use fencelock_testkit::processes::{bar, tenth};
 use std::time::{Duration, Instant};
 
@@ -50,6 +50,21 @@ fn ctrl_c_reaches_the_job_once() {
     shell.expect("iNT\r\n");
     shell.expect("Code:9");
     assert_eq!(place.read("got"), "INT\n");
+}
+
+// Planted: a signal of the terminal forwarded once more.
+#[test]
+fn a_quit_of_the_terminal_reaches_the_job_once() {
+    let place = Place::new();
+    let mut shell = Shell::start(&place);
+    shell.line("$F run x -- bash -c 'trap \"echo QUIT >> $D/got\" QUIT; echo up | tr u U; read l; cat $D/got | tr Q q; exit 9'; echo code:$? | tr c C");
+    shell.expect("Up");
+    shell.keys("\x1c");
+    until("QUIT", || (!place.read("got").is_empty()).then_some(()));
+    shell.line("");
+    shell.expect("qUIT\r\n");
+    shell.expect("Code:9");
+    assert_eq!(place.read("got"), "QUIT\n");
 }
 
 // Planted: the minder's group made the foreground one.
@@ -234,6 +249,37 @@ fn one_that_is_sent_to_the_background_says_no_more() {
     let screen = shell.screen();
     assert!(!screen[before..].contains("\x1b[K"), "{screen}");
     end_of(&mut holder);
+}
+
+// Planted: a page printed below the one before.
+#[test]
+fn a_list_that_is_watched_is_drawn_where_it_was() {
+    const ANEW: &str = "\x1b[H\x1b[J";
+    let place = Place::new();
+    let hold = |name: &str| {
+        let command = format!("touch $D/{name}; while [ -e $D/{name} ]; do sleep 0.02; done");
+        let holder =
+            start(place.fencelock().args(["run", name, "--", "bash", "-c", &command]).env("D", place.path("")));
+        until("it is held", || place.path(name).exists().then_some(()));
+        holder
+    };
+    let mut shell = Shell::start(&place);
+    let mut first = hold("a1");
+    shell.line("$F list --watch");
+    shell.expect(&format!("{ANEW}a1: held "));
+    let mut second = hold("b2");
+    shell.expect(&format!("{ANEW}a1: held "));
+    shell.expect("b2: held ");
+    for (name, holder) in [("a1", &mut first), ("b2", &mut second)] {
+        std::fs::remove_file(place.path(name)).expect("it is held");
+        assert_eq!(code_of(end_of(holder)), 0);
+        let left = if name == "a1" { "b2: held " } else { "" };
+        shell.expect(&format!("{ANEW}{left}"));
+    }
+    shell.keys("\x03");
+    shell.expect("> ");
+    // As often as something has changed.
+    assert_eq!(shell.screen().matches(ANEW).count(), 4, "{}", shell.screen());
 }
 
 // Planted: the end of the terminal not heard while it waits.

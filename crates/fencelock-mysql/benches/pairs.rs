@@ -18,6 +18,10 @@ fn main() {
         compare::<Sessions>(1, "not pinned", ">= 0.9");
         compare::<Sessions<true>>(1, "whose session is in a thread of its own", ">= 0.9");
         compare::<Sessions>(16, "one connection", ">= 0.9");
+        for tasks in [1, 16] {
+            compare::<Doorbells>(tasks, "a connection for each", ">= 0.9");
+            compare::<ShedLock>(tasks, "a connection for each", ">= 0.9");
+        }
     }
 }
 /// Sessions that bear locks, beside a session with our calls: in the thread that asks, or in one of its own, as ours.
@@ -31,6 +35,38 @@ impl<const KEPT: bool> Bench for Sessions<KEPT> {
     }
     fn url(server: &MariaDb) -> String {
         server.url() + "?strategy=session"
+    }
+    async fn engine(url: &str) -> Arc<dyn Engine> {
+        beside::Side::<false>::engine(url).await
+    }
+}
+/// Leases whose waiters have doorbells: whoever gets it at once has none.
+struct Doorbells;
+impl Bench for Doorbells {
+    const ENGINE: &'static str = "MariaDB, doorbells";
+    type Server = MariaDb;
+    type Raw = beside::Bare;
+    fn start() -> MariaDb {
+        beside::Side::<false>::start()
+    }
+    fn url(server: &MariaDb) -> String {
+        server.url() + "?doorbell=on"
+    }
+    async fn engine(url: &str) -> Arc<dyn Engine> {
+        beside::Side::<false>::engine(url).await
+    }
+}
+/// Rows of ShedLock's table.
+struct ShedLock;
+impl Bench for ShedLock {
+    const ENGINE: &'static str = "MariaDB, ShedLock";
+    type Server = MariaDb;
+    type Raw = beside::Bare;
+    fn start() -> MariaDb {
+        beside::Side::<false>::start()
+    }
+    fn url(server: &MariaDb) -> String {
+        server.url() + "?strategy=shedlock"
     }
     async fn engine(url: &str) -> Arc<dyn Engine> {
         beside::Side::<false>::engine(url).await

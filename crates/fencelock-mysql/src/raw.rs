@@ -2,7 +2,7 @@
 //! benchmark's other side. Not part of the library.
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "for our own benchmarks")]
 use crate::{
-    config::Config,
+    config::{Config, Strategy},
     error::Fault,
     link::{Link, ask},
     wire::{
@@ -28,6 +28,8 @@ const WHO: &str = "bench 1 ";
 pub struct Raw {
     link: Arc<Link>,
     space: String,
+    /// Of ShedLock's table.
+    rows: bool,
     client: HoldId,
     idle: Arc<Mutex<Vec<Session>>>,
     /// What bears named locks, once one is asked for.
@@ -50,6 +52,7 @@ impl Raw {
         Ok(Self {
             link: Arc::new(link),
             space: config.namespace.clone(),
+            rows: config.strategy == Strategy::ShedLock,
             client,
             idle: Arc::default(),
             bearer: Arc::default(),
@@ -71,9 +74,14 @@ impl Raw {
     }
     async fn free_one(&self, name: &str, hold: HoldId) -> std::result::Result<(), Fault> {
         let mut session = self.session().await?;
-        let call = Call::new("acquire").text(&self.space).text(name).id(hold).text("mutex").text("m");
-        let call = call.number(1).number(0).number(micros(TTL)).number(i64::MAX / 2).number(0).flag(true);
-        let call = call.id(self.client).null().text(WHO).end();
+        let call = if self.rows {
+            let call = Call::new("shed_acquire").letters(name).id(hold).number(micros(TTL)).number(i64::MAX / 2);
+            call.number(0).text(WHO).end()
+        } else {
+            let call = Call::new("acquire").text(&self.space).text(name).id(hold).text("mutex").text("m");
+            let call = call.number(1).number(0).number(micros(TTL)).number(i64::MAX / 2).number(0).flag(true);
+            call.id(self.client).null().text(WHO).end()
+        };
         let token = loop {
             match reply(&one(&mut session, call.clone()).await?) {
                 Some(Reply::Done { number, .. }) => break number,
@@ -81,8 +89,11 @@ impl Raw {
                 _ => return Err(Fault::Answer),
             }
         };
-        let call = Call::new("release").text(&self.space).text(name).id(hold).number(token).end();
-        one(&mut session, call).await?;
+        let call = match self.rows {
+            true => Call::new("shed_release").letters(name),
+            false => Call::new("release").text(&self.space).text(name),
+        };
+        one(&mut session, call.id(hold).number(token).end()).await?;
         self.put(session);
         Ok(())
     }

@@ -84,7 +84,7 @@ pub(crate) async fn wait(
                 }
                 // His place stays, and he is near his turn: nobody tells him of it, so he looks at once.
                 Err(_) => {
-                    (may_watch, next) = (false, next.min(pause + Duration::from_millis(fastrand::u64(0..10))));
+                    (may_watch, next) = (false, next.min(pause + behind(&busy)));
                     pause = (pause * 2).min(Duration::from_millis(250));
                     continue;
                 }
@@ -147,7 +147,7 @@ pub(crate) async fn wait(
             Err(fault) if shared.link.tell("lock", &fault).is_temporary() => {
                 request.cut_off();
                 may_watch = false;
-                next = pause + Duration::from_millis(fastrand::u64(0..10));
+                next = pause + behind(&busy);
                 pause = (pause * 2).min(Duration::from_millis(250));
             }
             Err(fault) => break Turned::Failed(fault),
@@ -155,6 +155,12 @@ pub(crate) async fn wait(
     };
     let _ = reply.send(end);
     drop(expected);
+}
+
+/// When connections have broken, for everybody at once maybe: those in front come first. A new session reads all that it calls, which keeps the
+/// server busy for longer than a hand-over.
+fn behind(busy: &Busy) -> Duration {
+    Duration::from_millis(10) * busy.ahead.unwrap_or(0).min(25) + Duration::from_millis(fastrand::u64(0..10))
 }
 
 /// Shows that this client lives while anybody of it waits: one whose process is gone is passed at once. Without it those who wait for it to

@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{Client, LossReason, Token};
+use fencelock_core::{Claim, Client, LossReason, Token};
 use fencelock_testkit::{
     MariaDb as Server,
     processes::{bar, percentile, tenth},
@@ -16,6 +16,8 @@ use std::time::Instant;
 use tokio::task::block_in_place;
 
 const NAME: &str = "MariaDB";
+/// So many kinds of locks live with sessions, too.
+const SESSION_CLAIMS: usize = 1;
 /// All that nobody uses, also what seems to be of the next hour.
 const CLEAN: &str = "CALL fencelock_clean(-7200000000)";
 /// What is written of leases is of yesterday.

@@ -5,7 +5,7 @@ mod beside;
 use fencelock_core::{Client, Engine};
 use fencelock_postgres::raw::{Raw, RawHold};
 use fencelock_testkit::{
-    Postgres,
+    PgBouncer, Postgres,
     bench::{Bench, Rival, background, compare, is_pinned, pairs},
 };
 use std::{
@@ -19,6 +19,10 @@ fn main() {
         compare::<Sessions>(1, "not pinned", ">= 0.9");
         compare::<Sessions<true>>(1, "whose session is in a thread of its own", ">= 0.9");
         compare::<Sessions>(16, "one connection", ">= 0.9");
+        for tasks in [1, 16] {
+            compare::<Pooled>(tasks, "behind a pooler of transactions", ">= 0.9");
+            compare::<ShedLock>(tasks, "rows of its table", ">= 0.9");
+        }
         steady();
     }
 }
@@ -66,6 +70,39 @@ impl<const KEPT: bool> Bench for Sessions<KEPT> {
         beside::Side::engine(url).await
     }
 }
+/// Leases, both sides through a pooler.
+struct Pooled;
+impl Bench for Pooled {
+    const ENGINE: &'static str = "PostgreSQL, pgbouncer";
+    type Server = (PgBouncer, Postgres);
+    type Raw = beside::Bare;
+    fn start() -> (PgBouncer, Postgres) {
+        let server = Postgres::start();
+        (PgBouncer::start(&server, "transaction"), server)
+    }
+    fn url((pooler, server): &(PgBouncer, Postgres)) -> String {
+        server.url_through(pooler)
+    }
+    async fn engine(url: &str) -> Arc<dyn Engine> {
+        beside::Side::engine(url).await
+    }
+}
+/// Rows of ShedLock's table.
+struct ShedLock;
+impl Bench for ShedLock {
+    const ENGINE: &'static str = "PostgreSQL, ShedLock";
+    type Server = Postgres;
+    type Raw = beside::Bare;
+    fn start() -> Postgres {
+        Postgres::start()
+    }
+    fn url(server: &Postgres) -> String {
+        server.url() + "?strategy=shedlock"
+    }
+    async fn engine(url: &str) -> Arc<dyn Engine> {
+        beside::Side::engine(url).await
+    }
+}
 /// Our calls, in a session that bears what it takes.
 #[derive(Clone)]
 struct Bearing<const KEPT: bool>(Raw);
@@ -79,7 +116,7 @@ impl<const KEPT: bool> Rival for Bearing<KEPT> {
         Self(background().spawn(async move { Raw::connect(&url).await }).await.unwrap().unwrap())
     }
     async fn pair(&self, name: &str, hold: u128) {
-        let task = i64::try_from(hold >> 64).unwrap();
+        let task = name.trim_start_matches("raw").parse().unwrap();
         self.0.pair_in_session(name, task, hold).await.unwrap();
     }
     async fn lock(&self, name: &str, hold: u128) -> RawHold {

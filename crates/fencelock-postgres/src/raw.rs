@@ -1,11 +1,11 @@
 //! The bare driver with our calls: what a program could have at best, for the benchmark's other side. Not part of the library.
 #![allow(missing_docs, clippy::missing_errors_doc, reason = "for our own benchmarks")]
 use crate::{
-    config::Config,
+    config::{Config, Strategy},
     error::Fault,
     link::{Conn, Ears, Link},
     shared::Shared,
-    wire::reply::Reply,
+    wire::{call::Call, reply::Reply},
 };
 use fencelock_core::{EngineId, Error, ErrorKind, HoldId, Result};
 use fencelock_database::{CONNECT_TIMEOUT, PATIENCE, micros};
@@ -21,6 +21,8 @@ const LOOK: Duration = Duration::from_millis(250);
 pub struct Raw {
     shared: Arc<Shared>,
     conn: Conn,
+    /// Of ShedLock's table, which nobody waits for.
+    rows: bool,
     ears: Arc<Mutex<Option<Ears>>>,
 }
 /// What it holds.
@@ -45,24 +47,35 @@ impl Raw {
         let told = |_| Error::new(ErrorKind::Closed, "connect", "no number could be made");
         let client = EngineId::random()?.to_string().parse::<HoldId>().map_err(told)?;
         let shared = Arc::new(Shared::new(link, config.namespace.clone(), client));
-        Ok(Self { shared, conn, ears: Arc::default() })
+        Ok(Self { shared, conn, rows: config.strategy == Strategy::ShedLock, ears: Arc::default() })
     }
     async fn claim(&self, name: &str, hold: HoldId, wait: bool) -> std::result::Result<Reply, Fault> {
         let shared = &self.shared;
+        if self.rows {
+            let call = shared.link.call("shed_acquire").text(name).id(hold).number(micros(TTL)).number(i64::MAX / 2);
+            return shared.link.run(&self.conn, PATIENCE, &call.number(0).text(&shared.identity("")).end()).await;
+        }
         let call = shared.link.call("acquire").text(&shared.space).text(name).id(hold).text("mutex").text("m");
         let call = call.number(1).number(0).number(micros(TTL)).number(i64::MAX / 2).number(0).flag(wait);
-        let call = call.id(shared.client).or_null(shared.ears()).text(&shared.identity(""));
+        let call = call.id(shared.client).or_null(shared.ears()).text(&shared.identity("")).flag(false);
         shared.link.run(&self.conn, PATIENCE, &call.end()).await
     }
     async fn give_back(&self, held: &RawHold) -> std::result::Result<(), Fault> {
-        let call = self.shared.link.call("release").text(&self.shared.space).text(&held.name);
-        let call = call.id(held.hold).number(held.token).end();
+        let of = |call: Call| call.text(&held.name).id(held.hold).number(held.token);
+        let call = match self.rows {
+            true => of(self.shared.link.call("shed_release")).end(),
+            false => of(self.shared.link.call("release").text(&self.shared.space)).flag(false).end(),
+        };
         self.shared.link.run(&self.conn, PATIENCE, &call).await.map(drop)
     }
     /// Takes a lock that is free and gives it back: the same bytes as the engine sends.
     pub async fn pair(&self, name: &str, hold: u128) -> Result<()> {
-        let held = self.lock(name, hold).await?;
-        self.release(held).await
+        let fails = |fault: Fault| fault.tell("lock", "the bare driver");
+        let hold = HoldId::from_bytes(hold.to_be_bytes());
+        match self.claim(name, hold, true).await.map_err(fails)? {
+            Reply::Done { number, .. } => self.release(RawHold { name: name.to_owned(), hold, token: number }).await,
+            _ => Err(fails(Fault::Answer)),
+        }
     }
     /// The same in a session that bears it, by this key of the server's.
     pub async fn pair_in_session(&self, name: &str, key: i64, hold: u128) -> Result<()> {

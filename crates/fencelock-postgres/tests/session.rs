@@ -98,6 +98,22 @@ async fn a_session_that_is_killed() {
     bar("PostgreSQL, sessions: killed by an operator: lost() after, p99", format!("{told:?}"), "<= 1 s", told <= SEC);
     bar("PostgreSQL, sessions: the next one is in after, p99", format!("{next:?}"), "<= 100 ms", next <= 100 * MS);
 }
+/// Whoever waits for so long and no longer is told then who was in the way, though the server is away and nobody can say what his session still has
+/// there. (Red, where he had not said yet who is: whoever waits for that hears of nothing else, and is
+/// told that nobody answers.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_is_kept_in_an_outage() {
+    let server = Postgres::start();
+    let (a, b) = (sessions(&server).await, sessions(&server).await);
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    let began = Instant::now();
+    let wait = tokio::spawn(b.mutex("x").ttl(60 * SEC).try_lock_for(3 * SEC));
+    queued(&a, "x", 1).await;
+    server.kill();
+    let busy = soon(wait).await.unwrap().unwrap().unwrap_err();
+    assert_eq!(busy.holder.map(|holder| holder.token), Some(held.token()));
+    assert!((3 * SEC..LONG).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
 /// Behind a pooler of transactions a session is nobody's, and a standby gives the same lock beside its primary: both are refused. (Red: no
 /// second connection that is compared.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -26,7 +26,10 @@ use fencelock_core::{
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use std::{
     fs,
-    os::{fd::OwnedFd, unix::fs::MetadataExt},
+    os::{
+        fd::OwnedFd,
+        unix::fs::{DirBuilderExt, MetadataExt},
+    },
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -363,10 +366,11 @@ fn place(config: &Config) -> Result<PathBuf> {
     Ok(path)
 }
 /// *Invariant (SAFETY T2):* a folder that we made is on the disk before a token is handed out, or a power cut takes the database
-/// along, and the mark with it. SQLite syncs the folder that it writes into, not the one that this one stands in.
+/// along, and the mark with it. SQLite syncs the folder that it writes into, not the one that this one stands in. *Invariant:* it is its user's
+/// alone: whoever may only read the files there could lock them, and keep everybody from writing.
 fn make_folder(folder: &Path) -> std::io::Result<()> {
     let missing: Vec<&Path> = folder.ancestors().take_while(|folder| !folder.exists()).collect();
-    fs::create_dir_all(folder)?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     for made in missing {
         fs::File::open(made.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new(".")))?
             .sync_all()?;
@@ -390,4 +394,35 @@ fn check_file(config: &Config, path: &Path) -> Result<()> {
             .hint("mount the folder that it is in: its log lies beside it"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    //! Red on the code before, which told by the clock of before the snapshot.
+    #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+    use super::*;
+    use fencelock_core::Client;
+    use std::time::Duration;
+
+    #[test]
+    fn nobody_is_told_more_than_a_whole_lease() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let folder = std::env::temp_dir().join(format!("fencelock-told-{}", std::process::id()));
+        let open = || SqliteEngine::open(Config::new(folder.join("locks.db"))).unwrap();
+        let (ttl, holder, reader) = (Duration::from_secs(30), open(), open());
+        let client = Client::builder(Arc::new(holder)).build().unwrap();
+        let (handle, asks) = (runtime.handle().clone(), client.clone());
+        let seen = runtime.block_on(reader.worker.read(move |scope| {
+            // Its clock was read, its snapshot was not taken.
+            let held = handle.block_on(asks.mutex("x").ttl(ttl).lock()).unwrap();
+            let status = inspect(scope, held.name());
+            handle.block_on(held.release()).unwrap();
+            status
+        }));
+        let left = seen.unwrap_or_else(|fault| panic!("{}", fault.tell("status", &folder))).holders[0].left;
+        assert!(left <= ttl && left > ttl / 2, "{left:?} of {ttl:?}");
+        runtime.block_on(client.shutdown(ttl)).unwrap();
+        runtime.block_on(reader.close()).unwrap();
+        fs::remove_dir_all(folder).unwrap();
+    }
 }

@@ -164,6 +164,21 @@ fn files_without_a_row_are_swept_unless_somebody_lives_by_them() {
     assert!(alive.exists());
 }
 
+/// Whoever may only read the files there could lock them. (Red: folders as the umask has them.)
+#[test]
+fn a_folder_that_is_made_is_its_users_alone() {
+    let folder = Folder::new();
+    let mode = |path: &str| fs::metadata(folder.path().join(path)).unwrap().permissions().mode() & 0o777;
+    let before = mode("");
+    let client = client(&folder.path().join("a/b/locks.db"));
+    assert_eq!([mode("a"), mode("a/b"), mode("")], [0o700, 0o700, before]);
+    // One that is there is somebody's decision.
+    fs::set_permissions(folder.path().join("a/b"), fs::Permissions::from_mode(0o755)).unwrap();
+    drop(client);
+    drop(common::client(&folder.path().join("a/b/locks.db")));
+    assert_eq!(mode("a/b"), 0o755);
+}
+
 #[test]
 fn new_files_take_mode_and_group_of_the_database() {
     let folder = Folder::new();

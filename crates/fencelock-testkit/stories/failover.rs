@@ -1,15 +1,24 @@
 //! Tokens rise whatever becomes of the server, and those who hold or wait are told the truth over a promotion, with several hosts: the same on
-//! every database, for the tests that bring `Server`, `NAME`, `primary`, `replica`, `catch_up`, `client_of`, `CLEAN`, `AGE` and `AGE_ROWS`.
+//! every database, for the tests that bring `Server`, `NAME`, `primary`, `replica`, `catch_up`, `client_of`, `SESSION_CLAIMS`, `CLEAN`, `AGE` and
+//! `AGE_ROWS`.
 use super::*;
 
 /// Over releases, a crash, and a clean-up of what nobody uses, also where the clock was ahead. (Red: a floor that is not kept.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_rise_over_releases_crashes_and_clean_ups() {
+    tokens_rise(NAME, "", &CLAIMS).await;
+}
+/// Of sessions, which write into the same rows. (Red: the same.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_sessions_rise_over_releases_crashes_and_clean_ups() {
+    tokens_rise(&format!("{NAME}, sessions"), "?strategy=session", &CLAIMS[..SESSION_CLAIMS]).await;
+}
+async fn tokens_rise(what: &str, query: &str, claims: &[(&str, Claim, Claim)]) {
     let server = primary(0);
-    let mut a = client(&server.url()).await;
+    let mut a = client(&(server.url() + query)).await;
     let (mut last, mut many) = ([0_i64; CLAIMS.len()], 0);
     for round in 0..=tenth(30) {
-        for (n, (name, claim, _)) in CLAIMS.into_iter().enumerate() {
+        for (n, &(name, claim, _)) in claims.iter().enumerate() {
             for _ in 0..3 {
                 let guard = soon(Any::lock(&a, name, claim, 60 * SEC)).await.unwrap();
                 let token =
@@ -36,9 +45,9 @@ async fn tokens_rise_over_releases_crashes_and_clean_ups() {
             _ => drop(server.ask(AGE)),
         }
         // One that has seen no token yet.
-        a = client(&server.url()).await;
+        a = client(&(server.url() + query)).await;
     }
-    bar(&format!("{NAME}: tokens over releases, crashes and clean-ups"), format!("{many} rise"), "rise", true);
+    bar(&format!("{what}: tokens over releases, crashes and clean-ups"), format!("{many} rise"), "rise", true);
 }
 /// The same of rows that are shared with ShedLock, which nobody of ours cleans up, but somebody may. (Red: a token that is the time of day.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

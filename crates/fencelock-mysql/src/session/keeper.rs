@@ -162,7 +162,12 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             Err(fault) if passes(&fault) => {
                 // An outage: it is tried again (SAFETY E8).
                 request.cut_off();
-                sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
+                tokio::select! {
+                    biased;
+                    () = request.stopped() => break Turned::Stopped(busy),
+                    () = reply.closed() => return,
+                    () = sleep(pause + Duration::from_millis(fastrand::u64(0..10))) => {}
+                }
                 pause = (pause * 2).min(Duration::from_millis(500));
                 continue;
             }

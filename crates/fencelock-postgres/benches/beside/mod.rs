@@ -48,8 +48,13 @@ impl Rival for Bare {
         Self::Advisory(Arc::new(client))
     }
     async fn pair(&self, name: &str, hold: u128) {
-        let held = self.lock(name, hold).await;
-        self.release(held).await;
+        match self {
+            Self::Calls(raw) => raw.pair(name, hold).await.unwrap(),
+            Self::Advisory(_) => {
+                let held = self.lock(name, hold).await;
+                self.release(held).await;
+            }
+        }
     }
     /// Release, word of it, one call; or the server's own queue.
     async fn lock(&self, name: &str, hold: u128) -> BareHold {

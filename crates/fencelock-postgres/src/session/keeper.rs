@@ -154,7 +154,12 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
             Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => {
                 // An outage: it is tried again (SAFETY E8).
                 request.cut_off();
-                sleep(pause + Duration::from_millis(fastrand::u64(0..10))).await;
+                tokio::select! {
+                    biased;
+                    () = request.stopped() => break Turned::Stopped(busy),
+                    () = reply.closed() => return,
+                    () = sleep(pause + Duration::from_millis(fastrand::u64(0..10))) => {}
+                }
                 pause = (pause * 2).min(Duration::from_millis(500));
                 continue;
             }
@@ -177,7 +182,12 @@ async fn wait(sessions: Arc<Sessions>, request: Request, mut busy: Busy, mut rep
                     request.cut_off();
                 }
                 bearer.close();
-                while !sessions.is_buried(&bearer).await {}
+                tokio::select! {
+                    biased;
+                    () = request.stopped() => break Turned::Stopped(busy),
+                    () = reply.closed() => return,
+                    () = async { while !sessions.is_buried(&bearer).await {} } => {}
+                }
                 break match end {
                     Ok(end) => end,
                     Err(fault) if sessions.shared.link.tell("lock", &fault).is_temporary() => Turned::Displaced,

@@ -109,7 +109,7 @@ pub(crate) fn enter(scope: &Scope<'_>, request: &Request, session: i64) -> Resul
             return Ok(Entered::Granted(Won { lock: lock.id, token, since, from: scope.now }));
         }
         room = live.iter().map(|(row, _)| &row.claim).collect();
-        holder = live.first().map(|(row, until)| row.public(scope.now, *until));
+        holder = live.first().map(|(row, until)| row.public(scope, *until));
     }
     if lock.kind != kind.as_str() {
         if lock.is_live(scope)? {
@@ -170,7 +170,7 @@ pub(crate) fn refuse(scope: &Scope<'_>, request: &Request) -> Result<Option<Busy
     for row in holders(scope, lock.id, lock.capacity)? {
         let Standing::Good(until) = row.stands(scope) else { continue };
         room.add(row.claim);
-        holder.get_or_insert_with(|| row.public(scope.now, until));
+        holder.get_or_insert_with(|| row.public(scope, until));
         if is_full(room) {
             let ahead = ahead(scope, lock.id, claim, i64::MAX)?.count;
             return Ok(Some(Busy::new(holder, u32::try_from(ahead).ok())));

@@ -184,9 +184,10 @@ impl HolderRow {
     fn outlives(&self, scope: &Scope<'_>) -> bool {
         self.least > scope.now && self.origin.as_ref().is_some_and(|origin| origin.boot == scope.shared.time.boot)
     }
-    /// For people.
-    pub(crate) fn public(&self, now: i64, until: i64) -> Holder {
-        let origin = self.origin.as_ref();
+    /// For people. They are told by the clock after the snapshot: what was written between the scope's clock and the snapshot
+    /// would end later than its whole TTL from now.
+    pub(crate) fn public(&self, scope: &Scope<'_>, until: i64) -> Holder {
+        let (now, origin) = (scope.shared.time.now(), self.origin.as_ref());
         Holder {
             hold: self.hold,
             claim: self.claim,
@@ -205,8 +206,8 @@ impl WaiterRow {
     pub(crate) fn stands(&self, scope: &Scope<'_>) -> Standing {
         stands(scope, self.session, self.origin.as_ref(), self.ttl, |_| i64::MAX)
     }
-    pub(crate) fn public(&self, now: i64) -> Waiter {
-        let origin = self.origin.as_ref();
+    pub(crate) fn public(&self, scope: &Scope<'_>) -> Waiter {
+        let (now, origin) = (scope.shared.time.now(), self.origin.as_ref());
         Waiter {
             hold: self.hold,
             claim: self.claim,

@@ -126,10 +126,10 @@ pub(crate) fn view(scope: &Scope<'_>, name: &Name) -> Result<View, Fault> {
     status.capacity = Some(lock.capacity).filter(|size| *size > 0);
     let mut live = holding(scope, lock.id, lock.capacity)?;
     live.sort_unstable_by_key(|(row, _)| row.token);
-    status.holders = live.iter().map(|(row, until)| row.public(scope.now, *until)).collect();
+    status.holders = live.iter().map(|(row, until)| row.public(scope, *until)).collect();
     if waiting(scope, lock.id)? > 0 {
         let rows = queue(scope, lock.id, lock.capacity)?;
-        status.waiters = rows.into_iter().map(|row| row.public(scope.now)).collect();
+        status.waiters = rows.into_iter().map(|row| row.public(scope)).collect();
     }
     let first = status.holders.first().map(|holder| holder.claim);
     let claim = first.or_else(|| status.waiters.first().map(|waiter| waiter.claim));

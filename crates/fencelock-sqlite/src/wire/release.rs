@@ -82,5 +82,5 @@ pub(crate) fn force(scope: &Scope<'_>, name: &str, token: i64) -> Result<Release
 pub(crate) fn in_the_way(scope: &Scope<'_>, lock: i64) -> Result<Option<Holder>, Fault> {
     let of = scope.first(sql::LOCK_STATE, [lock], |row| row.get(0))?.unwrap_or(0);
     let first = first_holding(scope, lock, of)?;
-    Ok(first.map(|(row, until)| row.public(scope.now, until)))
+    Ok(first.map(|(row, until)| row.public(scope, until)))
 }

@@ -26,7 +26,7 @@ use std::{
 pub(crate) struct Scope<'a> {
     pub(crate) conn: &'a Connection,
     pub(crate) shared: &'a Shared,
-    /// Read after the transaction began: nothing that is written comes later than it seems to.
+    /// Read after the transaction began. What this one writes comes no later than it seems to; what others wrote may be newer, where it only reads.
     pub(crate) now: i64,
     beaten: Cell<Option<i64>>,
     /// Whose file's lock was found held: a transaction is short, and some locks have many holders.
