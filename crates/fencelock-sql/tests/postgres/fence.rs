@@ -49,6 +49,22 @@ async fn the_table_is_made_by_several() {
         server.ask("DROP TABLE fencelock_fence");
     }
 }
+/// The condition of `docs/guide/fenced-writes.md`, to the letter: one holder writes more than once, and no older one after it. (Red: `<`.)
+#[test]
+fn the_condition_that_is_written_by_hand() {
+    let server = Postgres::start();
+    server.ask("CREATE TABLE orders (id int PRIMARY KEY, state text, fence bigint NOT NULL); INSERT INTO orders VALUES (42, 'new', 0)");
+    let guide = include_str!("../../../../docs/guide/fenced-writes.md");
+    let blocks: Vec<&str> = guide.split("```sql\n").skip(1).map(|rest| rest.split("```").next().unwrap()).collect();
+    let [condition] = blocks[..] else { panic!("{blocks:?}") };
+    for (token, changed) in [(5, true), (5, true), (4, false), (7, true), (6, false)] {
+        server.ask("UPDATE orders SET state = 'new'");
+        server.ask(&format!("PREPARE by_hand AS {condition}; EXECUTE by_hand({token})"));
+        assert_eq!(server.ask("SELECT state FROM orders") == "paid", changed, "{token}");
+    }
+    assert_eq!(server.ask("SELECT fence FROM orders"), "7");
+}
+
 /// Lower tokens and the same one of somebody else are refused, and leave nothing that could be committed (SAFETY T5). (Red: `<=` without the
 /// owner; the state left alive; the row not found taken for a stale one.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
