@@ -11,7 +11,7 @@ use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{Claim, LossReason};
 use fencelock_database::letter;
 use fencelock_testkit::{
-    MariaDb as Server,
+    MariaDb as Server, WallClock,
     processes::{bar, percentile, tenth},
 };
 use std::{
@@ -79,7 +79,9 @@ async fn a_client_that_vanishes_beside_its_doorbell() {
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set_beside_doorbells() {
-    stories::clock_that_is_set("?doorbell=on").await;
+    let clock = WallClock::new();
+    let server = Server::by(&clock);
+    stories::clock_that_is_set(&clock, &server, &(server.url() + "?doorbell=on")).await;
 }
 
 /// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.

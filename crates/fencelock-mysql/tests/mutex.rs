@@ -162,9 +162,10 @@ async fn other_ways_to_isolate() {
     for level in ["REPEATABLE-READ", "READ-COMMITTED", "SERIALIZABLE", "READ-UNCOMMITTED"] {
         let server = MariaDb::with(&[&format!("--transaction-isolation={level}")]);
         let rounds = if full() { 200 } else { 10 };
-        let leases = ("", Claim::Permits { take: 1, of: 3 }, 2..=3);
+        let few = |query| (query, Claim::Permits { take: 1, of: 3 }, 2..=3);
         let one = |query| (query, Claim::Mutex, 1..=1);
-        for (query, claim, at_once) in [leases, one("?strategy=session"), one("?strategy=shedlock")] {
+        let ways = [few(""), few("?doorbell=on"), one("?strategy=session"), one("?strategy=shedlock")];
+        for (query, claim, at_once) in ways {
             let (inside, most) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
             let mut all = Vec::new();
             for _ in 0..12 {
@@ -188,10 +189,10 @@ async fn other_ways_to_isolate() {
     }
 }
 /// Five names of each kind, twelve threads that want them at once, each with a client and a runtime of its own: rows meet, and no caller hears
-/// of it. By leases, by doorbells and in sessions. (Red: a row that somebody else has made is an error.)
+/// of it. By leases, by doorbells, in sessions, and in ShedLock's table. (Red: a row that somebody else has made is an error.)
 #[test]
 fn a_storm() {
-    for (query, kinds) in [("", 4), ("?doorbell=on", 4), ("?strategy=session", 2)] {
+    for (query, kinds) in [("", 4), ("?doorbell=on", 4), ("?strategy=session", 2), ("?strategy=shedlock", 2)] {
         let server = MariaDb::start();
         let url = server.url() + query;
         let until = Instant::now() + 3 * SEC;
@@ -230,7 +231,6 @@ fn a_storm() {
         };
         let all: Vec<_> = (0..12).map(one).collect();
         let each: Vec<u32> = all.into_iter().map(|one| one.join().unwrap()).collect();
-        println!("{query}: in 3 s {each:?}");
         assert!(each.iter().all(|many| *many > 0), "{query}: {each:?}");
         assert_eq!(counted(&server, "Innodb_deadlocks"), 0, "{query}");
     }

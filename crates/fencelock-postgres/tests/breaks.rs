@@ -87,3 +87,9 @@ async fn one_connection_to_a_pooler_does_for_all() {
     let url = server.url_through(&pooler);
     stories::one_connection(&url, || ()).await;
 }
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn names_behind_a_pooler() {
+    let server = Server::start();
+    let pooler = PgBouncer::start(&server, "transaction");
+    stories::names_by(&server, &server.url_through(&pooler)).await;
+}

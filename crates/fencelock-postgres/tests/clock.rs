@@ -11,7 +11,7 @@ use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{Claim, LossReason};
 use fencelock_database::letter;
 use fencelock_testkit::{
-    PgBouncer, Postgres as Server,
+    PgBouncer, Postgres as Server, WallClock,
     processes::{bar, percentile, tenth},
 };
 use std::{
@@ -131,4 +131,11 @@ async fn a_client_that_vanishes_behind_a_pooler() {
         (proxy, url, pooler)
     };
     stories::client_that_vanishes_while_it_waits("PostgreSQL, pgbouncer", stories::VANISH, way).await;
+}
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_behind_a_pooler() {
+    let clock = WallClock::new();
+    let server = Server::by(&clock);
+    let pooler = PgBouncer::start(&server, "transaction");
+    stories::clock_that_is_set(&clock, &server, &server.url_through(&pooler)).await;
 }

@@ -488,32 +488,35 @@ fn odd_names() -> Vec<String> {
     names
 }
 /// Two clients that share a namespace of this name.
-async fn two_in(server: &Server, query: &str, namespace: &str) -> [Client; 2] {
-    let mut config = Config::from_url(&(server.url() + query)).unwrap();
+async fn two_in(url: &str, namespace: &str) -> [Client; 2] {
+    let mut config = Config::from_url(url).unwrap();
     config.namespace = namespace.to_owned();
     [client_with(config.clone()).await, client_with(config).await]
 }
 /// Each of them is its own lock, told as it is. (Red: texts without quotes.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names() {
-    let names = odd_names();
-    for query in ["", SESSION] {
+    for query in WAYS {
         let server = Server::start();
-        let [a, b] = two_in(&server, query, "räume '; --").await;
-        for name in &names {
-            let held = a.mutex(name).ttl(60 * SEC).lock().await.unwrap_or_else(|e| panic!("{name:?}: {e}"));
-            assert!(b.mutex(name).try_lock().await.unwrap().is_err(), "{name:?}");
-            let status = b.inspect(name).await.unwrap();
-            assert_eq!((status.name.as_str(), status.holders[0].token), (name.as_str(), held.token()));
-            let wait = tokio::spawn(b.mutex(name).lock());
-            queued(&a, name, 1).await;
-            held.release().await.unwrap();
-            within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
-        }
-        let known: usize = server.ask("SELECT COUNT(*) FROM fencelock_lock").parse().unwrap();
-        assert_eq!(known, names.len());
-        println!("{known} names");
+        names_by(&server, &(server.url() + query)).await;
     }
+}
+pub(super) async fn names_by(server: &Server, url: &str) {
+    let names = odd_names();
+    let [a, b] = two_in(url, "räume '; --").await;
+    for name in &names {
+        let held = a.mutex(name).ttl(60 * SEC).lock().await.unwrap_or_else(|e| panic!("{name:?}: {e}"));
+        assert!(b.mutex(name).try_lock().await.unwrap().is_err(), "{name:?}");
+        let status = b.inspect(name).await.unwrap();
+        assert_eq!((status.name.as_str(), status.holders[0].token), (name.as_str(), held.token()));
+        let wait = tokio::spawn(b.mutex(name).lock());
+        queued(&a, name, 1).await;
+        held.release().await.unwrap();
+        within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
+    }
+    let known: usize = server.ask("SELECT COUNT(*) FROM fencelock_lock").parse().unwrap();
+    assert_eq!(known, names.len());
+    println!("{known} names");
 }
 /// The same of writers, readers and permits, and of values. All of them are held at once: none is another one's. (Red: the first 255 letters of a
 /// name.)
@@ -524,7 +527,7 @@ async fn names_of_what_is_no_mutex() {
     let sessions = SESSION_CLAIMS.iter().filter(|(_, claim, _)| *claim != Claim::Mutex).map(|claim| (SESSION, claim));
     let all: Vec<_> = leases.chain(sessions).collect();
     for (n, (query, (_, claim, beside))) in all.iter().enumerate() {
-        let [a, b] = two_in(&server, query, &format!("räume '; -- {n}")).await;
+        let [a, b] = two_in(&(server.url() + query), &format!("räume '; -- {n}")).await;
         let mut held = Vec::new();
         for name in &names {
             let guard = Any::attempt(&a, name, *claim).await.unwrap_or_else(|e| panic!("{name:?}: {e}"));
@@ -540,7 +543,7 @@ async fn names_of_what_is_no_mutex() {
             Any::attempt(&b, name, *beside).await.unwrap().expect("it is free").release().await.unwrap();
         }
     }
-    let [a, b] = two_in(&server, "", "räume '; -- c").await;
+    let [a, b] = two_in(&server.url(), "räume '; -- c").await;
     for name in &names {
         let version = a.cell(name).compare_exchange(Version::NONE, name.as_bytes()).await;
         version.unwrap_or_else(|e| panic!("{name:?}: {e}")).unwrap_or_else(|_| panic!("{name:?} is another one's"));

@@ -3,7 +3,6 @@
 use super::*;
 use fencelock_conformance::proxy::Proxy;
 use fencelock_core::Client;
-use fencelock_testkit::WallClock;
 
 /// Somebody's own transaction keeps the row for three seconds: a try is answered in time, whoever waits gets it soon after, with all of
 /// its ttl (SAFETY E2, G1). (Red: `FOR UPDATE` that waits.)
@@ -94,11 +93,8 @@ pub(super) async fn row_that_somebody_keeps(what: &str, server: Server, url: &st
 /// The server's clock is set by an hour. Ahead: every lease is over by it, which is told, and the next token is higher. Back: who holds goes on,
 /// nobody gets in beside him, and a dead one's lease lasts for its ttl, not for an hour more (SAFETY H4, T1, E8). (Red: looks that take an end at
 /// its word; tokens that are the time of day alone.)
-pub(super) async fn clock_that_is_set(query: &str) {
-    let clock = WallClock::new();
-    let server = Server::by(&clock);
-    let url = server.url() + query;
-    let (a, b, ttl) = (client(&url).await, client(&url).await, 6 * SEC);
+pub(super) async fn clock_that_is_set(clock: &WallClock, server: &Server, url: &str) {
+    let (a, b, ttl) = (client(url).await, client(url).await, 6 * SEC);
     let mut last = None;
     for (round, forward) in [true, false, false, true].into_iter().enumerate() {
         let held = soon(a.mutex("x").ttl(ttl).lock()).await.unwrap();
@@ -135,7 +131,9 @@ pub(super) async fn clock_that_is_set(query: &str) {
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_is_set() {
-    clock_that_is_set("").await;
+    let clock = WallClock::new();
+    let server = Server::by(&clock);
+    clock_that_is_set(&clock, &server, &server.url()).await;
 }
 /// Sessions are another matter: who holds goes on, whichever way it is set. A server that counts a session's silence by that clock may end it too
 /// early, which is told, and nobody is in before. Tokens rise all the same (SAFETY T1, E3). (Red: tokens that are the time of day alone.)
@@ -167,6 +165,45 @@ async fn a_clock_that_is_set_over_sessions() {
         }
         let next = within("the next one", wait).await.unwrap().unwrap();
         assert!(next.token() > token, "round {round}: {:?} after {token:?}", next.token());
+        last = Some(next.token());
+        soon(next.release()).await.unwrap();
+    }
+}
+/// A row that is shared with ShedLock knows no length of a lease: who dies before it is set back is in the way for the step more (0013). Who holds
+/// goes on, nobody gets in beside him, and set ahead is told; tokens rise. (Red: tokens that are the time of day alone.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clock_that_is_set_over_shared_rows() {
+    let clock = WallClock::new();
+    let server = Server::by(&clock);
+    let url = server.url() + "?strategy=shedlock";
+    let (a, b) = (client(&url).await, client(&url).await);
+    let mut last = None;
+    for (round, forward) in [true, false, false, true].into_iter().enumerate() {
+        let held = soon(a.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
+        assert!(Some(held.token()) > last, "round {round}: {:?} after {last:?}", held.token());
+        let wait = tokio::spawn(b.mutex("x").ttl(6 * SEC).lock());
+        let dead = format!("dead {round}");
+        assert!(server.ask(&claims_row(&dead, 2_000_000, 5_000_000)).starts_with("done"));
+        clock.step(3_600 * SEC, forward);
+        let token = held.token();
+        if forward {
+            soon(b.mutex(&dead).lock()).await.unwrap().release().await.unwrap();
+            soon(held.lost()).await;
+        } else {
+            let began = Instant::now();
+            while began.elapsed() < 7 * SEC {
+                held.check().unwrap();
+                assert!(!wait.is_finished(), "round {round}: beside one who holds");
+                tokio::time::sleep(20 * MS).await;
+            }
+            assert!(b.mutex(&dead).try_lock().await.unwrap().is_err(), "round {round}");
+            let left = left_of_row(&mut Session::new(&server), &dead);
+            assert!(left > 3_500.0 && left < 3_602.0, "round {round}: {left} s are left");
+            soon(held.release()).await.unwrap();
+        }
+        let next = within("the next one", wait).await.unwrap().unwrap();
+        assert!(next.token() > token, "round {round}: {:?} after {token:?}", next.token());
+        next.check().unwrap();
         last = Some(next.token());
         soon(next.release()).await.unwrap();
     }
