@@ -27,3 +27,9 @@ code=0
 fencelock run -n deploy/shop -- true || code=$?
 test "$code" -eq 75
 wait
+
+# 76: one that hangs is stopped, with all that it has started, and the next one gets in.
+code=0
+fencelock run --max-hold 1s --note 'one that hangs' deploy/shop -- sh -c 'sleep 600 & wait' || code=$?
+test "$code" -eq 76
+fencelock run -n deploy/shop -- true

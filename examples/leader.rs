@@ -10,6 +10,7 @@ use tokio::sync::Mutex;
 #[derive(Default)]
 struct Plan {
     term: i64,
+    first: Option<i64>,
     steps: Vec<String>,
 }
 impl Plan {
@@ -18,6 +19,7 @@ impl Plan {
             return false;
         }
         self.term = term;
+        self.first.get_or_insert(term);
         self.steps.push(step);
         true
     }
@@ -61,8 +63,11 @@ async fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
     watching.abort();
 
-    let plan = plan.lock().await;
+    let mut plan = plan.lock().await;
     assert_eq!(plan.steps.len(), 9, "each of them, one after the other");
+    // What the first of them wrote if it had been paused in its term, and went on only now.
+    let first = plan.first.unwrap_or_default();
+    assert!(!plan.write(first, "too late".to_owned()), "a term that is over is refused");
     for led in plan.steps.chunks(3) {
         let name = led[0].split(':').next().unwrap_or_default();
         assert!(led.iter().all(|step| step.starts_with(name)), "nobody in between: {:?}", plan.steps);
