@@ -104,7 +104,7 @@ fn every_line_does_what_it_says() {
     }
     let (mut run, set) = (BTreeSet::new(), ends(&place, "fencelock cell set config/limit 80"));
     assert_eq!(set.0, 0, "{}", set.1);
-    for line in texts.iter().flat_map(|text| lines(text)).filter(|line| !line.starts_with("fencelock run -w 30s")) {
+    for line in texts.iter().flat_map(|text| lines(text)) {
         if !run.insert(line.clone()) {
             continue;
         }

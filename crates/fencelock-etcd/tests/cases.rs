@@ -217,18 +217,8 @@ async fn a_client_that_shuts_down_leaves_no_lease() {
 async fn an_election_needs_the_rights_of_its_prefix_alone() {
     let arguments = vec!["--auth-token-ttl=1".to_owned()];
     let etcd = Etcd::with(EtcdOptions { arguments, ..EtcdOptions::default() });
-    for words in [
-        &["user", "add", "root:s3cret"][..],
-        &["user", "grant-role", "root", "root"],
-        &["user", "add", "ann:pass"],
-        &["role", "add", "locks"],
-        &["role", "grant-permission", "--prefix=true", "locks", "readwrite", "fencelock/"],
-        &["user", "grant-role", "ann", "locks"],
-        &["auth", "enable"],
-    ] {
-        etcd.run(words);
-    }
-    let at = format!("etcd://ann:pass@127.0.0.1:{}?ttl=6s", etcd.client_port(0));
+    ask_for_passwords(&etcd);
+    let at = format!("etcd://app:pass@127.0.0.1:{}?ttl=6s", etcd.client_port(0));
     let (a, b) = (EtcdEngine::from_url(&at).await.unwrap(), EtcdEngine::from_url(&at).await.unwrap());
     let (a, b) = (built(a), built(b));
     let mut observer = b.election("job").observe();

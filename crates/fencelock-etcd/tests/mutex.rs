@@ -300,27 +300,21 @@ async fn trouble_is_told() {
         let client = built(EtcdEngine::from_url(&url).await.unwrap());
         client.mutex("m").lock().await.unwrap().release().await.unwrap();
     }
-    etcd.run(&["user", "add", "root:s3cret"]);
-    etcd.run(&["user", "grant-role", "root", "root"]);
-    etcd.run(&["user", "add", "ann:pass"]);
-    etcd.run(&["role", "add", "locks"]);
-    etcd.run(&["role", "grant-permission", "--prefix=true", "locks", "readwrite", "fencelock/"]);
-    etcd.run(&["user", "grant-role", "ann", "locks"]);
-    etcd.run(&["auth", "enable"]);
+    ask_for_passwords(&etcd);
     let at = format!("127.0.0.1:{}", etcd.client_port(0));
-    for wrong in [format!("etcd://{at}"), format!("etcd://ann:wrong@{at}")] {
+    for wrong in [format!("etcd://{at}"), format!("etcd://app:wrong@{at}")] {
         let error = EtcdEngine::from_url(&wrong).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
         assert!(!error.to_string().contains("wrong@"), "{error}");
     }
-    let ann = built(EtcdEngine::from_url(&format!("etcd://ann:pass@{at}")).await.unwrap());
-    let guard = ann.mutex("m").lock().await.unwrap();
+    let app = built(EtcdEngine::from_url(&format!("etcd://app:pass@{at}")).await.unwrap());
+    let guard = app.mutex("m").lock().await.unwrap();
     // The tokens of logins are gone with the server; the lease is not.
     etcd.kill(0);
     tokio::task::block_in_place(|| etcd.restart(0));
-    eventually("it answers again", || async { ann.inspect("m").await.is_ok_and(|status| status.is_held()) }).await;
+    eventually("it answers again", || async { app.inspect("m").await.is_ok_and(|status| status.is_held()) }).await;
     within("released", guard.release()).await.unwrap();
-    let elsewhere = format!("etcd://ann:pass@{at}?prefix=other/");
+    let elsewhere = format!("etcd://app:pass@{at}?prefix=other/");
     let error = EtcdEngine::from_url(&elsewhere).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied, "{error}");
 }

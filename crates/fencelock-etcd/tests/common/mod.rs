@@ -49,3 +49,16 @@ pub async fn watched(etcd: &Etcd, keys: f64) {
 pub fn in_front_of(etcd: &Etcd) -> Proxy {
     Proxy::start(([127, 0, 0, 1], etcd.client_port(0)).into(), bytes)
 }
+/// From now on they ask for a password. What `app` may do there is what the page says, to the letter.
+pub fn ask_for_passwords(etcd: &Etcd) {
+    etcd.run(&["user", "add", "root:s3cret"]);
+    etcd.run(&["user", "grant-role", "root", "root"]);
+    etcd.run(&["user", "add", "app:pass"]);
+    let lines: Vec<&str> =
+        include_str!("../../src/docs.md").lines().filter_map(|line| line.strip_prefix("etcdctl ")).collect();
+    assert_eq!(lines.len(), 3, "a role, its right, and whose it is: {lines:?}");
+    for line in lines {
+        etcd.run(&line.split(' ').collect::<Vec<_>>());
+    }
+    etcd.run(&["auth", "enable"]);
+}
