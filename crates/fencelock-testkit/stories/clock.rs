@@ -2,7 +2,8 @@
 //! `looks`, `claims_row` and `left_of_row`, `terminal`, `sleeps`, `SESSIONS_END_EARLY`, how a table is locked, and the names of the commands that a client may be stopped in.
 use super::*;
 use fencelock_conformance::proxy::Proxy;
-use fencelock_core::Client;
+use fencelock_core::{Client, Guard, Result, Token};
+use tokio::task::JoinHandle;
 
 /// Somebody's own transaction keeps the row for three seconds: a try is answered in time, whoever waits gets it soon after, with all of
 /// its ttl (SAFETY E2, G1). (Red: `FOR UPDATE` that waits.)
@@ -90,16 +91,30 @@ pub(super) async fn row_that_somebody_keeps(what: &str, server: Server, url: &st
         bar(&format!("{what}: left of a ttl of 5 s, least"), format!("{least:.2} s"), ">= 4.9 s", least >= 4.9);
     }
 }
+/// Who has it for 6 s, by a token above the last one, and another one who waits for it.
+async fn held_and_wanted(a: &Client, b: &Client, last: Option<Token>) -> (Guard, JoinHandle<Result<Guard>>) {
+    let held = soon(a.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
+    assert!(Some(held.token()) > last, "{:?} after {last:?}", held.token());
+    (held, tokio::spawn(b.mutex("x").ttl(6 * SEC).lock()))
+}
+/// Whoever waited has it by a token above that one, and gives it back.
+async fn newer_and_gone(wait: JoinHandle<Result<Guard>>, token: Token) -> Token {
+    let next = within("the next one", wait).await.unwrap().unwrap();
+    let newer = next.token();
+    assert!(newer > token, "{newer:?} after {token:?}");
+    next.check().unwrap();
+    soon(next.release()).await.unwrap();
+    newer
+}
 /// The server's clock is set by an hour. Ahead: every lease is over by it, which is told, and the next token is higher. Back: who holds goes on,
 /// nobody gets in beside him, and a dead one's lease lasts for its ttl, not for an hour more (SAFETY H4, T1, E8). (Red: looks that take an end at
 /// its word; tokens that are the time of day alone.)
 pub(super) async fn clock_that_is_set(clock: &WallClock, server: &Server, url: &str) {
-    let (a, b, ttl) = (client(url).await, client(url).await, 6 * SEC);
+    let (a, b) = (client(url).await, client(url).await);
     let mut last = None;
     for (round, forward) in [true, false, false, true].into_iter().enumerate() {
-        let held = soon(a.mutex("x").ttl(ttl).lock()).await.unwrap();
-        assert!(Some(held.token()) > last, "round {round}: {:?} after {last:?}", held.token());
-        let wait = tokio::spawn(b.mutex("x").ttl(ttl).lock());
+        println!("round {round}, {forward}");
+        let (held, wait) = held_and_wanted(&a, &b, last).await;
         queued(&a, "x", 1).await;
         let dead = format!("dead {round}");
         let said = server.ask(&claims(&dead, Claim::Mutex, 2_000_000, 5_000_000));
@@ -122,11 +137,7 @@ pub(super) async fn clock_that_is_set(clock: &WallClock, server: &Server, url: &
         } else {
             soon(held.release()).await.unwrap();
         }
-        let next = within("the next one", wait).await.unwrap().unwrap();
-        assert!(next.token() > token, "round {round}: {:?} after {token:?}", next.token());
-        next.check().unwrap();
-        last = Some(next.token());
-        soon(next.release()).await.unwrap();
+        last = Some(newer_and_gone(wait, token).await);
     }
 }
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -145,9 +156,8 @@ async fn a_clock_that_is_set_over_sessions() {
     let (a, b) = (client(&url).await, client(&url).await);
     let mut last = None;
     for (round, forward) in [true, false, false, true].into_iter().enumerate() {
-        let held = soon(a.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
-        assert!(Some(held.token()) > last, "round {round}: {:?} after {last:?}", held.token());
-        let wait = tokio::spawn(b.mutex("x").ttl(6 * SEC).lock());
+        println!("round {round}, {forward}");
+        let (held, wait) = held_and_wanted(&a, &b, last).await;
         queued(&a, "x", 1).await;
         clock.step(3_600 * SEC, forward);
         let (began, mut is_over) = (Instant::now(), false);
@@ -163,10 +173,7 @@ async fn a_clock_that_is_set_over_sessions() {
         } else {
             soon(held.release()).await.unwrap();
         }
-        let next = within("the next one", wait).await.unwrap().unwrap();
-        assert!(next.token() > token, "round {round}: {:?} after {token:?}", next.token());
-        last = Some(next.token());
-        soon(next.release()).await.unwrap();
+        last = Some(newer_and_gone(wait, token).await);
     }
 }
 /// A row that is shared with ShedLock knows no length of a lease: who dies before it is set back is in the way for the step more (0013). Who holds
@@ -179,9 +186,8 @@ async fn a_clock_that_is_set_over_shared_rows() {
     let (a, b) = (client(&url).await, client(&url).await);
     let mut last = None;
     for (round, forward) in [true, false, false, true].into_iter().enumerate() {
-        let held = soon(a.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
-        assert!(Some(held.token()) > last, "round {round}: {:?} after {last:?}", held.token());
-        let wait = tokio::spawn(b.mutex("x").ttl(6 * SEC).lock());
+        println!("round {round}, {forward}");
+        let (held, wait) = held_and_wanted(&a, &b, last).await;
         let dead = format!("dead {round}");
         assert!(server.ask(&claims_row(&dead, 2_000_000, 5_000_000)).starts_with("done"));
         clock.step(3_600 * SEC, forward);
@@ -201,11 +207,7 @@ async fn a_clock_that_is_set_over_shared_rows() {
             assert!(left > 3_500.0 && left < 3_602.0, "round {round}: {left} s are left");
             soon(held.release()).await.unwrap();
         }
-        let next = within("the next one", wait).await.unwrap().unwrap();
-        assert!(next.token() > token, "round {round}: {:?} after {token:?}", next.token());
-        next.check().unwrap();
-        last = Some(next.token());
-        soon(next.release()).await.unwrap();
+        last = Some(newer_and_gone(wait, token).await);
     }
 }
 /// A statement that waited until after its end does nothing, and one that waited for less grants a whole lease, also of a lock that became
