@@ -18,7 +18,7 @@ use std::{
     future::{Future, pending},
     pin::pin,
     sync::{
-        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
     },
     time::Duration,
@@ -100,6 +100,9 @@ impl Wire {
     fn is_over(&self) -> bool {
         self.over.load(Relaxed)
     }
+    fn tell_broken(&self) {
+        self.broke.iter().for_each(|broke| broke.notify_one());
+    }
     fn open(self: &Arc<Self>) -> Open<'_> {
         let mut silence = self.silence();
         silence.open += 1;
@@ -140,7 +143,7 @@ impl Wire {
         if self.over.swap(true, Relaxed) {
             return;
         }
-        self.broke.iter().for_each(|broke| broke.notify_one());
+        self.tell_broken();
         let wire = self.clone();
         tokio::spawn(async move {
             // One after the other, until this is answered. (A pooler passes a cancel on for as long as there is whom it belongs to.)
@@ -240,9 +243,12 @@ impl Driver {
     }
     /// For calls.
     async fn wire(self: &Arc<Self>, broke: Option<Arc<Notify>>) -> Result<Arc<Wire>, Fault> {
-        let (client, reader) = self.connect(Tells::Break(broke.clone())).await?;
+        let asked = Arc::<OnceLock<_>>::default();
+        let (client, reader) = self.connect(Tells::Wire(asked.clone())).await?;
         let (driver, silence, over) = (self.clone(), Mutex::default(), AtomicBool::new(false));
-        Ok(Arc::new(Wire { driver, client, silence, over, reader, broke }))
+        let wire = Arc::new(Wire { driver, client, silence, over, reader, broke });
+        let _ = asked.set(Arc::downgrade(&wire));
+        Ok(wire)
     }
     /// What nobody waits for any more does not go on at the server: it would keep a process there busy for as long as it is blocked.
     async fn cancel(&self, token: CancelToken) {
@@ -258,8 +264,8 @@ impl Driver {
 /// What becomes known of a connection by itself.
 #[derive(Clone)]
 enum Tells {
-    /// That it broke, if somebody minds.
-    Break(Option<Arc<Notify>>),
+    /// That it broke, or may not be believed any more: who asks there is made when it is.
+    Wire(Arc<OnceLock<Weak<Wire>>>),
     /// What is notified there; the end of that is the connection's.
     Words(UnboundedSender<String>),
 }
@@ -269,23 +275,24 @@ where
     S: AsyncRead + AsyncWrite + Unpin,
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let broken = |broke: &Option<Arc<Notify>>| broke.iter().for_each(|broke| broke.notify_one());
+    let asked = |wire: &OnceLock<Weak<Wire>>| wire.get().and_then(Weak::upgrade);
     let mut messages = stream::poll_fn(|cx| connection.poll_message(cx));
     while let Some(message) = messages.next().await {
         match (message, &tells) {
             (Ok(AsyncMessage::Notification(note)), Tells::Words(told)) => drop(told.send(note.payload().to_owned())),
-            // It breaks here, before the answer is told. (What a session holds no standby has, whatever is written beside it.)
-            (Ok(AsyncMessage::Notice(notice)), Tells::Break(broke)) if is_on_this_server_alone(&notice) => {
-                return broken(broke);
+            // (What a session holds no standby has, whatever is written beside it.)
+            (Ok(AsyncMessage::Notice(notice)), Tells::Wire(wire)) if is_on_this_server_alone(&notice) => {
+                asked(wire).iter().for_each(Wire::hang_up);
             }
             (Ok(_), _) => {}
-            (Err(_), Tells::Break(broke)) => return broken(broke),
+            (Err(_), Tells::Wire(wire)) => return asked(wire).iter().for_each(|wire| wire.tell_broken()),
             (Err(_), _) => return,
         }
     }
 }
 /// *Invariant:* nobody is told that it is done what the standby may not have. Somebody has cancelled a statement that waited for it, so the
-/// server answers that it is done; this comes before that answer, and is the only sign. Its words are in the server's language.
+/// server answers that it is done; this comes before that answer, and is the only sign. Its words are in the server's language. From here on
+/// nothing that is answered there is believed, and what was asked behind it does not wait there in its turn: nobody would be told.
 fn is_on_this_server_alone(notice: &DbError) -> bool {
     notice.routine() == Some("SyncRepWaitForLSN")
 }
