@@ -110,7 +110,7 @@ fn install_deny(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     println!("   once on a new machine, takes minutes");
-    run_command(&mut cargo(root, ["install", "--quiet", "--locked", "cargo-deny", "--version", CARGO_DENY]))
+    run_command(&mut cargo(root, ["install", "--quiet", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY]))
 }
 
 fn answers(mut command: Command) -> bool {

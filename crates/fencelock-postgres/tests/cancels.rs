@@ -112,10 +112,7 @@ async fn a_call_behind_a_wait_that_somebody_cancels() {
     let servers = with_standby().await;
     let (primary, standby) = (&servers.0, &servers.1);
     let a = client(&primary.url()).await;
-    let lock = |name: &'static str| {
-        let lock = a.mutex(name).ttl(60 * SEC).lock();
-        tokio::spawn(async move { lock.await })
-    };
+    let lock = |name: &'static str| tokio::spawn(a.mutex(name).ttl(60 * SEC).lock());
     a.mutex("x").lock().await.unwrap().release().await.unwrap();
     standby.pause(true);
     let x = lock("x");
