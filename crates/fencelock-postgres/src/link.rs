@@ -26,6 +26,7 @@ use std::{
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     runtime::Handle,
+    select,
     sync::{
         Notify,
         mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
@@ -57,6 +58,8 @@ pub(crate) struct Wire {
     silence: Mutex<Silence>,
     /// It was given up, and what is open there is cancelled.
     over: AtomicBool,
+    /// Then whoever waits there hears it at once.
+    given_up: Notify,
     /// Without who reads it is closed, and what is open there ends unanswered.
     reader: AbortHandle,
     /// Who is told when it is of no use any more; `None`: it is one caller's own.
@@ -79,7 +82,7 @@ impl Drop for Open<'_> {
     fn drop(&mut self) {
         let mut silence = self.wire.silence();
         silence.open -= 1;
-        if self.answered || silence.watched {
+        if self.answered || silence.watched || self.wire.is_over() {
             return;
         }
         if let Ok(here) = Handle::try_current() {
@@ -109,10 +112,18 @@ impl Wire {
         silence.since.get_or_insert_with(|| BootClock.now());
         Open { wire: self, answered: false }
     }
-    /// What is answered in time.
+    /// What is answered in time, by a connection that was not given up.
     async fn ask(self: &Arc<Self>, limit: Duration, call: &str) -> Option<Result<Vec<SimpleQueryMessage>, Fault>> {
+        let given_up = self.given_up.notified();
+        if self.is_over() {
+            return None;
+        }
         let mut open = self.open();
-        let answer = within(limit, self.client.simple_query(call)).await?;
+        let answer = select! {
+            biased;
+            () = given_up => return None,
+            answer = within(limit, self.client.simple_query(call)) => answer?,
+        };
         open.answered = true;
         let mut silence = self.silence();
         // Others wait still.
@@ -138,11 +149,13 @@ impl Wire {
         self.reader.abort();
     }
     /// It is given up, and what hangs there is cancelled. *Invariant:* nothing is cancelled but with its connection, since nobody knows which
-    /// statement a cancel meets: nothing is asked there any more, and nothing that is answered there from now on is believed.
+    /// statement a cancel meets: nothing is asked there any more, and nothing that is answered there from now on is believed. Whoever
+    /// waits there is told at once, and asks elsewhere.
     fn hang_up(self: &Arc<Self>) {
         if self.over.swap(true, Relaxed) {
             return;
         }
+        self.given_up.notify_waiters();
         self.tell_broken();
         let wire = self.clone();
         tokio::spawn(async move {
@@ -246,7 +259,7 @@ impl Driver {
         let asked = Arc::<OnceLock<_>>::default();
         let (client, reader) = self.connect(Tells::Wire(asked.clone())).await?;
         let (driver, silence, over) = (self.clone(), Mutex::default(), AtomicBool::new(false));
-        let wire = Arc::new(Wire { driver, client, silence, over, reader, broke });
+        let wire = Arc::new(Wire { driver, client, silence, over, given_up: Notify::new(), reader, broke });
         let _ = asked.set(Arc::downgrade(&wire));
         Ok(wire)
     }
