@@ -110,7 +110,9 @@ fn install_deny(root: &Path) -> Result<(), String> {
         return Ok(());
     }
     println!("   once on a new machine, takes minutes");
-    run_command(&mut cargo(root, ["install", "--quiet", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY]))
+    let mut install = cargo(root, ["install", "--quiet", "--locked", "--debug", "cargo-deny", "--version", CARGO_DENY]);
+    // In a folder of its own: nobody who builds here waits for it.
+    run_command(install.env_remove("CARGO_TARGET_DIR"))
 }
 
 fn answers(mut command: Command) -> bool {
