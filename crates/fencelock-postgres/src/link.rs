@@ -112,7 +112,7 @@ impl Wire {
         silence.since.get_or_insert_with(|| BootClock.now());
         Open { wire: self, answered: false }
     }
-    /// What is answered in time, by a connection that was not given up.
+    /// What is answered in time, by a connection that was not given up until then.
     async fn ask(self: &Arc<Self>, limit: Duration, call: &str) -> Option<Result<Vec<SimpleQueryMessage>, Fault>> {
         let given_up = self.given_up.notified();
         if self.is_over() {
@@ -128,7 +128,7 @@ impl Wire {
         let mut silence = self.silence();
         // Others wait still.
         silence.since = (silence.open > 1).then(|| BootClock.now());
-        Some(answer.map_err(Fault::of))
+        (!self.is_over()).then(|| answer.map_err(Fault::of))
     }
     /// Whoever asked last may have gone before the answer came, which nobody noticed then.
     async fn is_still_there(self: &Arc<Self>) -> bool {
@@ -392,8 +392,7 @@ impl Link {
     }
     /// One message, and what it answers.
     pub(crate) async fn rows(&self, conn: &Conn, limit: Duration, call: &str) -> Result<Vec<SimpleQueryRow>, Fault> {
-        let answer =
-            conn.ask(limit, call).await.filter(|_| !conn.is_over()).unwrap_or(Err(Fault::Unanswered)).map(rows);
+        let answer = conn.ask(limit, call).await.unwrap_or(Err(Fault::Unanswered)).map(rows);
         if answer.as_ref().is_ok_and(|rows| !is_of(call, rows)) {
             // What became of this one is told to somebody else, and whoever asks here is told what is not his.
             conn.cut();
