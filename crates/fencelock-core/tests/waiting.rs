@@ -117,7 +117,7 @@ fn a_wait_outlives_the_memory_of_the_server() {
     }
 }
 
-/// (Red: errors that end a wait which has to begin again.)
+/// (Red: errors that end a wait which has to begin again; an outage of which nobody is told who was in no queue yet.)
 #[test]
 fn whoever_comes_again_waits_over_an_outage() {
     let server = server();
@@ -144,8 +144,9 @@ fn whoever_comes_again_waits_over_an_outage() {
         engine.before.lock().unwrap().push(Ok(fencelock_core::Outcome::Displaced));
         let client = fencelock_core::Client::builder(std::sync::Arc::new(engine)).build().unwrap();
         let began = Instant::now();
-        assert!(within("its limit", 5 * SEC, client.mutex("m").try_lock_for(300 * MS)).await.unwrap().is_err());
+        let told = within("its limit", 5 * SEC, client.mutex("m").try_lock_for(300 * MS)).await.unwrap().unwrap_err();
         assert!(began.elapsed() >= 300 * MS);
+        assert!(told.stale, "that it is an outage is told also to whoever has been told nothing before: {told:?}");
     });
     eventually("free", 10 * SEC, || server.census() == (0, 0));
 }

@@ -265,9 +265,11 @@ async fn share_permits(me: RoleContext) {
     rounds_of_sharing(&me.client, &me.words[0], &judge, &me.words[2], me.number(3), of, most).await;
 }
 async fn rounds_of_sharing(client: &Client, name: &str, judge: &Judge, who: &str, rounds: u64, of: u32, most: u32) {
-    for _ in 0..rounds {
+    for round in 0..rounds {
         let guard = client.semaphore(name, of).acquire(fastrand::u32(1..=most)).await.unwrap();
-        judge.share(who, &guard).await;
+        // Once for so long that another one comes in beside him, however slow the machine is.
+        let stays = if round == 0 { 200 * MS } else { judge::a_while() };
+        judge.share_for(who, &guard, stays).await;
         guard.release().await.unwrap();
     }
 }

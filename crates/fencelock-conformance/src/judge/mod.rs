@@ -11,7 +11,10 @@ pub use history::{History, Inside, Interval};
 pub use linear::{Act, Lock, Model, Op, Permits, linearizable};
 
 use fencelock_core::{Claim, Guard, SharedGuard};
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 /// A counter and a history that belong together.
 ///
@@ -71,10 +74,15 @@ impl Judge {
     /// # Panics
     /// The hold was lost.
     pub async fn share(&self, who: &str, guard: &SharedGuard) {
+        self.share_for(who, guard, a_while()).await;
+    }
+    /// The same, for so long.
+    ///
+    /// # Panics
+    /// As [`share`](Self::share).
+    pub(crate) async fn share_for(&self, who: &str, guard: &SharedGuard, stays: Duration) {
         let inside = self.history.enter(who, guard.claim(), 0);
-        // Now and then for longer than an engine takes to hand the next one his share.
-        let micros = fastrand::u64(0..if fastrand::u8(..16) == 0 { 40_000 } else { 500 });
-        tokio::time::sleep(std::time::Duration::from_micros(micros)).await;
+        tokio::time::sleep(stays).await;
         if let Err(e) = guard.check() {
             panic!("{who} shared a lock that it had lost: {e}");
         }
@@ -105,6 +113,10 @@ impl Judge {
     }
 }
 
+/// How long one stays: now and then for longer than an engine takes to hand the next one his share.
+pub(crate) fn a_while() -> Duration {
+    Duration::from_micros(fastrand::u64(0..if fastrand::u8(..16) == 0 { 40_000 } else { 500 }))
+}
 /// As history files have it: `mutex`, `read`, `write`, `2/3`.
 fn claim_text(claim: Claim) -> String {
     match claim {

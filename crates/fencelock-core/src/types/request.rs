@@ -167,8 +167,9 @@ impl Request {
         self.queue(busy, QUEUED | IN_STORE);
     }
     /// The engine does not answer whoever waits: what is known is from before, until [`queued`](Self::queued) tells more (SAFETY E8).
+    /// Whoever has been told nothing yet, since he was on his way into the queue, is told this.
     pub fn cut_off(&self) {
-        self.course().busy.iter_mut().for_each(|busy| busy.stale = true);
+        self.course().busy.get_or_insert_default().stale = true;
     }
     /// It answers again, and what is known is as it was.
     pub fn in_touch(&self) {
