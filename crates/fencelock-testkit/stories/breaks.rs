@@ -339,13 +339,15 @@ async fn whoever_waits_over_an_outage_knows() {
         let held = soon(a.mutex(&*name).ttl(60 * SEC).lock()).await.unwrap();
         let mut wait = b.mutex(&*name).lock();
         blocked(&mut wait).await;
-        // Some have hardly come, or are on their way into the queue.
         let mut impatient = Vec::new();
         for _ in 0..8 {
             impatient.push(client(&url).await);
         }
-        let mut waits = Vec::new();
-        for one in &impatient {
+        let mut queued = impatient[0].mutex(&*name).try_lock_for(6 * SEC);
+        blocked(&mut queued).await;
+        let mut waits = vec![tokio::spawn(queued)];
+        // The others have hardly come, or are on their way into the queue.
+        for one in &impatient[1..] {
             waits.push(tokio::spawn(one.mutex(&*name).try_lock_for(6 * SEC)));
             tokio::time::sleep(4 * MS).await;
         }
