@@ -218,9 +218,12 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
     pub fn open(&self) -> Vec<Connection<C>> {
         self.slots().iter().filter(|slot| slot.connection.has_changed().is_ok()).filter_map(Slot::open).collect()
     }
-    /// It is good for nothing any more: the next call makes another one.
-    pub fn give_up(&self, connection: &Connection<C>) {
-        self.slots().retain(|slot| !slot.is(connection));
+    /// It is good for nothing any more: the next call makes another one. Whether it was in use until now.
+    pub fn give_up(&self, connection: &Connection<C>) -> bool {
+        let mut slots = self.slots();
+        let many = slots.len();
+        slots.retain(|slot| !slot.is(connection));
+        slots.len() < many
     }
     /// This runtime's, if it has one.
     pub fn give_up_here(&self) {
@@ -341,10 +344,10 @@ mod tests {
         let first = one.block_on(all.here(SEC, next)).unwrap();
         assert_eq!((*first, *two.block_on(all.here(SEC, next)).unwrap()), (0, 1));
         assert_eq!(*one.block_on(all.here(SEC, next)).unwrap(), 0);
-        all.give_up(&first);
+        assert!(all.give_up(&first));
         assert_eq!(*one.block_on(all.here(SEC, next)).unwrap(), 2);
         // Twice: the one that came after it stays.
-        all.give_up(&first);
+        assert!(!all.give_up(&first));
         assert_eq!((*one.block_on(all.here(SEC, next)).unwrap(), *two.block_on(all.here(SEC, next)).unwrap()), (2, 1));
         one.block_on(async { all.give_up_here() });
         assert_eq!((*one.block_on(all.here(SEC, next)).unwrap(), *two.block_on(all.here(SEC, next)).unwrap()), (3, 1));

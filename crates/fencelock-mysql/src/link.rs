@@ -342,8 +342,10 @@ impl Link {
     }
     fn give_up(&self, conn: &Conn) {
         conn.pool.broke();
-        self.all.give_up(conn);
-        self.broke.notify_one();
+        // One that many had is told of once: what is looked for then goes to the next one.
+        if self.all.give_up(conn) {
+            self.broke.notify_one();
+        }
     }
     /// The same, tried again for a while when there is no server, until `stopped`: then why there was none is told, too.
     pub(crate) async fn soon(&self, stopped: impl Future<Output = ()>) -> Result<Conn, Fault> {

@@ -24,9 +24,9 @@ pub(crate) enum Lane {
     Watches,
 }
 
-/// *Invariant (SAFETY E8):* whoever watches, and keeps a connection for long, has none of those that calls have made. One that is made or comes
-/// back goes to renewals first, then to calls, each in the order in which they came: where a server is full, and there is one, a renewal waits
-/// for no more than what is under way, and those who came before it.
+/// *Invariant (SAFETY E8):* whoever watches, and keeps a connection for long, has none of those that calls have made, but for one of his own that
+/// a call was given. One that is made or comes back goes to renewals first, then to calls, each in the order in which they came: where a server
+/// is full, and there is one, a renewal waits for no more than what is under way, and those who came before it.
 #[derive(Debug)]
 pub(crate) struct Pool<S>(Mutex<State<S>>);
 #[derive(Debug)]
@@ -36,6 +36,8 @@ struct State<S> {
     watched: Vec<(S, Moment)>,
     /// In the order of lanes.
     waiting: [VecDeque<oneshot::Sender<S>>; 3],
+    /// So many that were made for watches went to calls, while a watch waits.
+    owed: usize,
     /// A renewal that was sent then was not answered in time.
     doubted: Moment,
     /// The server had as many as it takes when it was asked for one more for the last time: what it said, and when.
@@ -50,6 +52,7 @@ impl<S> Pool<S> {
             idle: vec![(first, BootClock.now())],
             watched: Vec::new(),
             waiting: [VecDeque::new(), VecDeque::new(), VecDeque::new()],
+            owed: 0,
             doubted: Moment::ZERO,
             full: None,
             is_broken: false,
@@ -97,10 +100,13 @@ impl<S> Pool<S> {
     /// One that was used in this lane, or made for it.
     pub(crate) fn put(&self, lane: Lane, mut session: S) {
         let mut state = self.state();
-        let lanes = if lane == Lane::Watches { 3 } else { 2 };
-        while let Some(next) = state.waiting[..lanes].iter_mut().find_map(VecDeque::pop_front) {
+        let is_a_watchs = lane == Lane::Watches;
+        state.waiting[Lane::Watches as usize].retain(|watch| !watch.is_closed());
+        state.owed = state.waiting[Lane::Watches as usize].len().min(state.owed + usize::from(is_a_watchs));
+        let lanes = if is_a_watchs || state.owed > 0 && !state.is_full() { 3 } else { 2 };
+        while let Some((to, next)) = state.next(lanes) {
             match next.send(session) {
-                Ok(()) => return,
+                Ok(()) => return state.owed = state.owed.saturating_sub(usize::from(to == Lane::Watches as usize)),
                 Err(back) => session = back,
             }
         }
@@ -135,6 +141,9 @@ impl<S> Pool<S> {
     }
 }
 impl<S> State<S> {
+    fn next(&mut self, lanes: usize) -> Option<(usize, oneshot::Sender<S>)> {
+        self.waiting[..lanes].iter_mut().enumerate().find_map(|(lane, line)| Some((lane, line.pop_front()?)))
+    }
     fn is_full(&self) -> bool {
         self.full.as_ref().is_some_and(|(_, when)| when.until(BootClock.now()) < FULL)
     }
@@ -172,7 +181,8 @@ impl<S> Drop for Turn<'_, S> {
 #[cfg(test)]
 mod tests {
     //! Planted to see them go red: a watch takes what is idle; a renewal stands behind the calls; whoever leaves the line closes what came; those
-    //! in line are not told that the pool broke; a watch asks for one more while others wait.
+    //! in line are not told that the pool broke; a watch asks for one more while others wait; what is owed to a watch is forgotten, or paid to one
+    //! who has gone, or where the server is full.
     #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
     use super::*;
     use mysql_async::{Error, ServerError};
@@ -182,6 +192,11 @@ mod tests {
     fn full() -> Fault {
         let (code, state) = (1040, "08004".to_owned());
         Fault::Connect(Arc::new(Error::Server(ServerError { code, message: "Too many connections".to_owned(), state })))
+    }
+    impl Pool<char> {
+        fn idle(&self) -> Vec<char> {
+            self.state().idle.iter().map(|(session, _)| *session).collect()
+        }
     }
     fn waits(pool: &Pool<char>, lane: Lane) -> Turn<'_, char> {
         pool.line(lane).unwrap_err()
@@ -202,12 +217,40 @@ mod tests {
         assert_eq!(first.told.try_recv(), Ok('a'));
         pool.put(Lane::Watches, 'a');
         assert_eq!(second.told.try_recv(), Ok('a'));
-        pool.put(Lane::Calls, 'a');
         assert_eq!(watch.told.try_recv(), Err(Empty));
         pool.put(Lane::Watches, 'b');
         assert_eq!(watch.told.try_recv(), Ok('b'));
+        pool.put(Lane::Calls, 'a');
         pool.put(Lane::Watches, 'b');
         assert_eq!((pool.take(Lane::Calls), pool.take(Lane::Calls)), (Some('a'), Some('b')));
+    }
+    #[test]
+    fn a_watch_whose_connection_went_to_a_call_has_the_next_one() {
+        let pool = Pool::new('a');
+        let mut call = waits_when_empty(&pool);
+        let [mut first, mut second] = [Lane::Watches; 2].map(|lane| waits(&pool, lane));
+        pool.put(Lane::Watches, 'a');
+        assert_eq!((call.told.try_recv(), first.told.try_recv()), (Ok('a'), Err(Empty)));
+        // What was being made for that call, or comes back from it; and the calls' own stay theirs.
+        pool.put(Lane::Calls, 'b');
+        pool.put(Lane::Calls, 'c');
+        assert_eq!((first.told.try_recv(), second.told.try_recv()), (Ok('b'), Err(Empty)));
+        assert_eq!(pool.take(Lane::Calls), Some('c'));
+        // Whose own comes after all, or who goes, is owed nothing any more.
+        let call = waits(&pool, Lane::Calls);
+        pool.put(Lane::Watches, 'd');
+        drop((call, second));
+        let mut third = waits(&pool, Lane::Watches);
+        pool.put(Lane::Calls, 'e');
+        assert_eq!((third.told.try_recv(), pool.idle()), (Err(Empty), vec!['d', 'e']));
+        // Where a server has no more the calls keep what they have.
+        pool.take(Lane::Calls);
+        pool.take(Lane::Calls);
+        let _call = waits(&pool, Lane::Calls);
+        pool.put(Lane::Watches, 'f');
+        pool.asked(Some(&full()));
+        pool.put(Lane::Calls, 'g');
+        assert_eq!((third.told.try_recv(), pool.idle()), (Err(Empty), vec!['g']));
     }
     #[test]
     fn a_server_that_is_full_is_asked_now_and_then() {

@@ -85,6 +85,7 @@ pub(crate) async fn wait(
                 // His place stays, and he is near his turn: nobody tells him of it, so he looks at once.
                 Err(_) => {
                     (may_watch, next) = (false, next.min(pause + behind(&busy)));
+                    pace = Pace::new(BootClock.now());
                     pause = (pause * 2).min(Duration::from_millis(250));
                     continue;
                 }
@@ -147,6 +148,8 @@ pub(crate) async fn wait(
             Err(fault) if shared.link.tell("lock", &fault).is_temporary() => {
                 request.cut_off();
                 may_watch = false;
+                // How fast those in front have gone says nothing of how fast they go when it is over.
+                pace = Pace::new(BootClock.now());
                 next = pause + behind(&busy);
                 pause = (pause * 2).min(Duration::from_millis(250));
             }

@@ -81,8 +81,8 @@ fn main() {
         ("shedlock_a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<ShedLock>>),
         ("shedlock_cancelled_waits_leave_nothing", cancels::<Scene<ShedLock>>),
         ("shedlock_leaders_that_are_killed", leaders::<Scene<ShedLock>>),
-        ("connections_that_are_cut_every_second", cuts::<Leases>),
-        ("doorbells_that_are_cut_every_second", cuts::<Doorbells>),
-        ("sessions_that_wait_and_are_cut_every_second", cuts::<Sessions>),
+        ("connections_that_are_cut_every_second", || cuts::<Leases>(100_000)),
+        ("doorbells_that_are_cut_every_second", || cuts::<Doorbells>(10_000)),
+        ("sessions_that_wait_and_are_cut_every_second", || cuts::<Sessions>(10_000)),
     ]);
 }

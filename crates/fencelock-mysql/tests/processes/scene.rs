@@ -162,8 +162,8 @@ impl<W: Way> Cuts for Scene<W> {
     }
 }
 /// Thirty-two who wait, and whose connections, or whose places, are lost each second.
-pub(crate) fn cuts<W: Way>() {
-    processes::stories::wake_ups::<Scene<W>>(8, if processes::full() { 10_000 } else { 200 }, 3);
+pub(crate) fn cuts<W: Way>(in_full: u64) {
+    processes::stories::wake_ups::<Scene<W>>(8, if processes::full() { in_full } else { 200 }, 3);
 }
 fn url<W: Way>(server: &MariaDb) -> String {
     server.url() + W::QUERY

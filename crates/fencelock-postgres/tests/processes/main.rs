@@ -44,7 +44,7 @@ fn main() {
         ("nobody_starves", starvation::<Scene<Leases>>),
         ("first_come_first_served", order::<Scene<Leases>>),
         ("leaders_that_are_killed", leaders::<Scene<Leases>>),
-        ("listeners_that_are_cut_every_second", cuts::<Leases>),
+        ("listeners_that_are_cut_every_second", || cuts::<Leases>(100_000)),
         // Where nobody is told, each hand-over is found by a look.
         ("pooled_exclusion_between_16_processes", || increments::<Scene<Pooled>>(tenth(200))),
         ("pooled_never_more_than_there_are_permits", three_permits::<Pooled>),
@@ -61,7 +61,7 @@ fn main() {
         ("pooled_nobody_starves", starvation::<Scene<Pooled>>),
         ("pooled_first_come_first_served", order::<Scene<Pooled>>),
         ("pooled_leaders_that_are_killed", leaders::<Scene<Pooled>>),
-        ("connections_of_a_pooler_that_are_cut_every_second", cuts::<Pooled>),
+        ("connections_of_a_pooler_that_are_cut_every_second", || cuts::<Pooled>(10_000)),
         ("sessions_exclusion_between_12_processes", exclusion::<Scene<Sessions>>),
         ("sessions_increments_by_16_processes", || increments::<Scene<Sessions>>(200)),
         ("sessions_a_killed_holder_is_replaced_at_once", killed_session::<Scene<Sessions>>),
@@ -82,6 +82,6 @@ fn main() {
         ("shedlock_a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<ShedLock>>),
         ("shedlock_cancelled_waits_leave_nothing", cancels::<Scene<ShedLock>>),
         ("shedlock_leaders_that_are_killed", leaders::<Scene<ShedLock>>),
-        ("sessions_that_wait_and_are_cut_every_second", cuts::<Sessions>),
+        ("sessions_that_wait_and_are_cut_every_second", || cuts::<Sessions>(10_000)),
     ]);
 }

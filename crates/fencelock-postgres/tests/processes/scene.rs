@@ -161,8 +161,8 @@ impl<W: Way> Cuts for Scene<W> {
     }
 }
 /// Thirty-two who wait, and whose words are lost, or their places, each second.
-pub(crate) fn cuts<W: Way>() {
-    processes::stories::wake_ups::<Scene<W>>(8, if processes::full() { 10_000 } else { 200 }, 3);
+pub(crate) fn cuts<W: Way>(in_full: u64) {
+    processes::stories::wake_ups::<Scene<W>>(8, if processes::full() { in_full } else { 200 }, 3);
 }
 fn url<W: Way>(server: &Postgres, pooler: Option<&PgBouncer>) -> String {
     pooler.map_or_else(|| server.url(), |pooler| server.url_through(pooler))

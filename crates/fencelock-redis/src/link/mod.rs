@@ -405,7 +405,9 @@ impl Link {
     fn give_up(&self, conn: &Conn) {
         let Some(shared) = &conn.shared else { return };
         match &self.way {
-            Way::One(_, all) => all.give_up(shared),
+            Way::One(_, all) => {
+                all.give_up(shared);
+            }
             Way::Cluster(cluster) => {
                 conn.server.connections.give_up(shared);
                 cluster.doubt();

@@ -10,7 +10,7 @@ use std::{fs, time::Duration};
 /// So many clients in each of 4 processes want one lock all the time, until there were so many hand-overs. A wait beyond the holds ahead
 /// of `seconds` misses the bar.
 pub fn wake_ups<S: Cuts>(each: usize, enough: u64, seconds: u64) {
-    let (scene, limit) = (S::to_be_cut(), if full() { 600 } else { 120 });
+    let (scene, limit) = (S::to_be_cut(), if full() { 2_400 } else { 120 });
     let path = |name: &str| scene.folder().join(name).to_str().unwrap().to_owned();
     let (counter, ever) = (path("counter"), u64::MAX.to_string());
     let log = |n: usize| path(&format!("log{n}"));
