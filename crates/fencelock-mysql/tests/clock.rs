@@ -81,7 +81,7 @@ async fn a_client_that_vanishes_beside_its_doorbell() {
 async fn a_clock_that_is_set_beside_doorbells() {
     let clock = WallClock::new();
     let server = Server::by(&clock);
-    stories::clock_that_is_set(&clock, &server, &(server.url() + "?doorbell=on")).await;
+    stories::clock_that_is_set("MariaDB, doorbells", &clock, &server, &(server.url() + "?doorbell=on")).await;
 }
 
 /// What is left of a lease, in seconds by the server's clock; 0: nobody holds it.

@@ -10,6 +10,8 @@ use fencelock_conformance::proxy::Proxy;
 use fencelock_testkit::MariaDb as Server;
 use std::time::Duration;
 
+/// What gives up a place in the queue.
+const WITHDRAW: &str = "release";
 /// What writes a cell.
 const SWAP: &str = "swap";
 /// What a sign of life of a session has in it.

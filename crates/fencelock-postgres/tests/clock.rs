@@ -137,5 +137,5 @@ async fn a_clock_that_is_set_behind_a_pooler() {
     let clock = WallClock::new();
     let server = Server::by(&clock);
     let pooler = PgBouncer::start(&server, "transaction");
-    stories::clock_that_is_set(&clock, &server, &server.url_through(&pooler)).await;
+    stories::clock_that_is_set("PostgreSQL, pgbouncer", &clock, &server, &server.url_through(&pooler)).await;
 }

@@ -10,6 +10,8 @@ use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_testkit::{PgBouncer, Postgres as Server};
 use std::{sync::atomic::Ordering::SeqCst, time::Duration};
 
+/// What gives up a place in the queue.
+const WITHDRAW: &str = "withdraw";
 /// What writes a cell.
 const SWAP: &str = "swap";
 /// What a sign of life of a session has in it.

@@ -8,6 +8,8 @@ use fencelock_conformance::proxy::Proxy;
 use fencelock_testkit::Redis as Server;
 use std::time::Duration;
 
+/// What gives up a place in the queue.
+const WITHDRAW: &str = "release";
 /// What writes a cell.
 const SWAP: &str = "cell_swap";
 /// After so long nothing of an attempt comes any more.

@@ -1,5 +1,5 @@
 //! Replies that are lost, come late or twice, whatever is called: one hold, the same token, one release frees it (SAFETY A, G1). The same
-//! on every engine with a queue, for the tests that bring `Server`, `SWAP` and `OVER`, and the ways to a server: `WAYS`, what is behind its URL
+//! on every engine with a queue, for the tests that bring `Server`, `SWAP`, `WITHDRAW` and `OVER`, and the ways to a server: `WAYS`, what is behind its URL
 //! to take one, and `by`.
 //! Planted to see them go red: no sweep of what arrives late; a sweep that does not wait for the release.
 use super::*;
@@ -168,6 +168,42 @@ fn a_queued_acquire_its_confirm_and_a_refresh() {
                 guard.release().await.unwrap();
                 is_free(other, "x", token).await;
             }
+        }
+    });
+}
+
+/// A place that is given up, whatever becomes of the word that says so: it goes, whoever stands behind it is next, and the same client keeps the
+/// place that it has taken meanwhile. (Red: no withdrawal; one that takes all places in its queue.)
+#[test]
+fn withdraw() {
+    by_each_way(async |proxy, c, other| {
+        for trouble in [Trouble::LoseReply, Trouble::Twice, Trouble::Lose, Trouble::Late(500 * MS)] {
+            let held = other.mutex("x").lock().await.unwrap();
+            let gives_up = tokio::spawn(c.mutex("x").lock());
+            queued(other, "x", 1).await;
+            let place = other.inspect("x").await.unwrap().waiters[0].hold;
+            let behind = tokio::spawn(other.mutex("x").lock());
+            queued(other, "x", 2).await;
+            let met = first(proxy, WITHDRAW, 1, trouble);
+            gives_up.abort();
+            let again = tokio::spawn(c.mutex("x").ttl(31 * SEC).lock());
+            let stands = async || {
+                let waiters = other.inspect("x").await.unwrap().waiters;
+                waiters.len() == 2 && waiters.iter().all(|waiter| waiter.hold != place)
+            };
+            eventually("its place goes", async || met.load(SeqCst) == 1 && stands().await).await;
+            if matches!(trouble, Trouble::Late(_)) {
+                tokio::time::sleep(SEC).await;
+            }
+            assert!(stands().await, "{trouble:?}");
+            held.release().await.unwrap();
+            let next = soon(behind).await.unwrap().unwrap();
+            assert!(!again.is_finished(), "{trouble:?}");
+            next.release().await.unwrap();
+            let last = soon(again).await.unwrap().unwrap();
+            let token = last.token();
+            last.release().await.unwrap();
+            is_free(other, "x", token).await;
         }
     });
 }

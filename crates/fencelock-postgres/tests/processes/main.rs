@@ -66,6 +66,7 @@ fn main() {
         ("sessions_increments_by_16_processes", || increments::<Scene<Sessions>>(200)),
         ("sessions_a_killed_holder_is_replaced_at_once", killed_session::<Scene<Sessions>>),
         ("sessions_a_killed_head_waiter_holds_up_nobody", head_waiter::<Scene<Sessions>>),
+        ("sessions_a_head_waiter_killed_when_it_has_hardly_come_holds_up_nobody", fresh_head_waiter::<Scene<Sessions>>),
         ("sessions_a_head_waiter_killed_at_the_release_holds_up_nobody_for_long", at_the_release::<Scene<Sessions>>),
         ("sessions_a_stopped_holder_is_replaced_when_its_lease_ends", stopped_session::<Scene<Sessions>>),
         ("sessions_a_stopped_holder_is_replaced_and_told", stopped_holder::<Scene<Sessions>>),

@@ -382,3 +382,40 @@ async fn a_lock_table_that_is_full() {
     assert!(tx.commit().await.unwrap_err().to_string().contains("it was rolled back instead"));
     assert_eq!(server.ask("SELECT balance FROM account WHERE id < 3"), "100\n100");
 }
+/// Bad input is told before anything is sent, so the transaction goes on. What the server does not know, or refuses, is told, and the transaction
+/// does not. (Red: `enter` before `check`; 1142 as any other error.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bad_input() {
+    let server = accounts(&[]);
+    let mut a = connect(&server).await;
+    let mut tx = begin(&mut a).await;
+    for bad in [
+        Row::of("account"),
+        Row::of("").key("id", 1),
+        Row::of("account").key("i\0d", 1),
+        Row::of("account").key("id", None::<i64>),
+        Row::of("account").keys("id", [0_i64; 0]),
+        Row::of("account").filter("id = {}", [1, 2]),
+    ] {
+        assert_eq!(bad.lock(&mut tx, Lock::shared()).await.unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad}");
+        assert_eq!(bad.update(&mut tx, 1, [("a", 1)]).await.unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad}");
+    }
+    account(1).lock(&mut tx, Lock::shared()).await.unwrap().unwrap();
+    tx.commit().await.unwrap();
+    server.ask(
+        "CREATE TABLE other (n int); CREATE USER poor@'127.0.0.1'; GRANT SELECT ON test.other TO poor@'127.0.0.1'",
+    );
+    let poor = Opts::from_url(&server.url().replace("root@", "poor@")).unwrap();
+    let mut poor = Conn::new(poor).await.unwrap();
+    for (wrong, kind, word) in [
+        (Row::of("nobody").key("id", 1), ErrorKind::InvalidConfig, "nobody"),
+        (Row::of("account").key("nothing", 1), ErrorKind::InvalidConfig, "nothing"),
+        (account(1), ErrorKind::PermissionDenied, "account"),
+    ] {
+        let mut tx = begin(if kind == ErrorKind::PermissionDenied { &mut poor } else { &mut a }).await;
+        let error = wrong.lock(&mut tx, Lock::exclusive()).await.unwrap_err();
+        assert_eq!(error.kind(), kind, "{error}");
+        assert!(error.to_string().contains(word), "{error}");
+        assert_eq!(tx.commit().await.unwrap_err().kind(), kind);
+    }
+}
