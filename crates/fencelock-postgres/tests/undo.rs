@@ -37,3 +37,9 @@ async fn no_orphan_behind_a_pooler() {
     let (_pooler, proxy, url) = pooled(&server);
     stories::no_orphan_by("PostgreSQL, pgbouncer", (server, proxy), &url, &CLAIMS, LEASES).await;
 }
+/// Who reads and who writes, in sessions.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_orphan_of_readers_and_writers_in_a_session() {
+    let what = "PostgreSQL, sessions, readers and writers";
+    stories::no_orphan_outlives_its_attempt(what, "?strategy=session", &CLAIMS[1..3], SESSIONS).await;
+}
