@@ -1,12 +1,15 @@
 //! On a real MariaDB.
 #![cfg(feature = "mysql_async-0_37")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it unwraps")]
+#[path = "../common/bad_rows.rs"]
+mod bad_rows;
 mod fence;
 mod lock;
 #[path = "../common/storm.rs"]
 mod storm;
 mod update;
 
+use bad_rows::bad_rows;
 use fencelock_sql::Tx;
 use fencelock_testkit::MariaDb;
 use mysql_async::{Conn, IsolationLevel, Opts, OptsBuilder, Transaction, TxOpts, prelude::Queryable};

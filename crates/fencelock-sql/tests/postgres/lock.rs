@@ -382,14 +382,7 @@ async fn bad_input() {
     let server = accounts();
     let mut a = connect(&server).await;
     let mut tx = begin(&mut a).await;
-    for bad in [
-        Row::of("account"),
-        Row::of("").key("id", 1),
-        Row::of("account").key("i\0d", 1),
-        Row::of("account").key("id", None::<i64>),
-        Row::of("account").keys("id", [0_i64; 0]),
-        Row::of("account").filter("id = {}", [1, 2]),
-    ] {
+    for bad in bad_rows() {
         assert_eq!(bad.lock(&mut tx, Lock::shared()).await.unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad}");
         assert_eq!(bad.update(&mut tx, 1, [("a", 1)]).await.unwrap_err().kind(), ErrorKind::InvalidConfig, "{bad}");
     }

@@ -2,6 +2,8 @@
 #![cfg(feature = "tokio-postgres-0_7")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it unwraps")]
 mod advisory;
+#[path = "../common/bad_rows.rs"]
+mod bad_rows;
 mod fence;
 mod guard;
 #[path = "../common/guarded.rs"]
@@ -12,6 +14,7 @@ mod pooled;
 mod storm;
 mod update;
 
+use bad_rows::bad_rows;
 use fencelock_sql::Tx;
 use fencelock_testkit::Postgres;
 use std::time::{Duration, Instant};
