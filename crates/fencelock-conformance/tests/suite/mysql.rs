@@ -72,9 +72,8 @@ impl Family for Lease {
         5
     }
     fn start(&self) -> Box<dyn Fixture> {
-        // Whoever waits there has a connection of his own, beside those of his client: in full that is a hundred clients of each trial.
-        let many = matches!(self, Self::Doorbell | Self::Session);
-        let server = MariaDb::with(if many { &["--max-connections=4000"] } else { &[] });
+        // In full a hundred clients of each trial wait, each by connections of its own.
+        let server = MariaDb::with(&["--max-connections=4000"]);
         let (session, shared) = (matches!(self, Self::Session), matches!(self, Self::ShedLock));
         Box::new(Store { server, query: self.query(), session, shared, proxies: Mutex::default() })
     }
