@@ -11,7 +11,7 @@ const FIRST_AT_ONCE: u64 = 20;
 const QUICK: Duration = Duration::from_millis(200);
 /// Everybody else looks when his turn may be near, but at least and at most this often.
 const SOON: Duration = Duration::from_millis(20);
-const LOOK: u64 = 1_050;
+const LOOK: u64 = 1_300;
 /// Nobody has it: whoever is in front may be gone.
 const FREE: Duration = Duration::from_millis(250);
 /// With so many in front it may be his turn next.

@@ -24,6 +24,10 @@ use tokio_postgres::SimpleQueryRow;
 /// A row that was kept for so many looks is kept by more than a statement: from then on a look does not wait at the server, where the
 /// other locks of this client stand behind it.
 pub(crate) const STUBBORN: u32 = 4;
+/// One sign of life of so many asks what this client waits for: the places of attempts that are gone go within some seconds.
+const ASKS: u32 = 4;
+/// Nothing has said for so long that this client lives.
+const SILENT: Duration = Duration::from_millis(1_500);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -48,6 +52,8 @@ struct Waits {
     listening: bool,
     /// The server's process that listens for us.
     ears: Option<i64>,
+    /// When a look has said that we live, which was answered since.
+    said: Option<Moment>,
     /// Those who have stopped while they waited, and nothing that they had sent was not answered: they have a place, and no hold.
     stopped: HashSet<HoldId>,
 }
@@ -176,9 +182,18 @@ impl Shared {
         let rows = self.link.rows(&conn, limit, &beat.call).await?;
         Ok(beat.left_behind(self, &rows))
     }
-    /// The next sign of life, by whom it is heard. Every third asks what this client waits for.
+    /// Whether a sign of life has to be sent now: looks have mostly said that we live.
+    pub(crate) fn is_due(&self) -> bool {
+        let asks = self.beats.load(Relaxed).is_multiple_of(ASKS);
+        let due = asks || self.waits().said.is_none_or(|said| said.until(BootClock.now()) > SILENT);
+        if !due {
+            self.beats.fetch_add(1, Relaxed);
+        }
+        due
+    }
+    /// The next sign of life, by whom it is heard. Now and then it asks what this client waits for.
     pub(crate) fn next_beat(&self, ears: Option<i64>) -> Beat {
-        let asks = self.beats.fetch_add(1, Relaxed).is_multiple_of(3);
+        let asks = self.beats.fetch_add(1, Relaxed).is_multiple_of(ASKS);
         let call = self.link.call("beat").id(self.client).or_null(ears).text(&self.space).flag(asks).end();
         Beat { call, here: self.waits().places.keys().copied().collect() }
     }
@@ -240,8 +255,15 @@ impl Shared {
         let sent_at = BootClock.now();
         let call = self.link.call("refresh").text(&self.space).text(request.name().as_str());
         let call = call.id(request.hold()).number(micros(request.ttl())).number(end_of_look(&self.link.time, sent_at));
-        let call = call.or_null(self.ears()).flag(told).flag(stubborn.is_none()).end();
-        Ok((self.link.run(&conn, PATIENCE, &call).await?, sent_at))
+        let (ears, call) = (self.ears(), call.or_null(self.ears()).flag(told).flag(stubborn.is_none()));
+        // Where nobody listens it also says that this client lives.
+        let says = ears.is_none() && !told;
+        let call = if says { call.id(self.client).end() } else { call.end() };
+        let reply = self.link.run(&conn, PATIENCE, &call).await?;
+        if says && matches!(reply, Reply::Queued { .. }) {
+            self.waits().said = Some(sent_at);
+        }
+        Ok((reply, sent_at))
     }
     /// Ends a hold.
     pub(crate) async fn release(&self, name: &Name, hold: HoldId, token: Token) -> Result<Reply, Fault> {

@@ -216,8 +216,9 @@ pub(crate) async fn beat(shared: Arc<Shared>, is_first: bool) {
     if is_first {
         sleep(BEAT / 4).await;
     }
-    // Whoever listens says so himself. The next one follows soon.
+    // Whoever listens says so himself, and so does whoever looks. The next one follows soon.
     if shared.ears().is_none()
+        && (is_first || shared.is_due())
         && let Ok(places) = shared.beat(BEAT).await
     {
         give_back(shared.clone(), places).await;

@@ -1,6 +1,6 @@
 -- The life of a hold. What is answered is answered after the COMMIT: a client that does not read on keeps no row (SAFETY E7).
 
--- A client that waits lives for three seconds more. Mostly it has said so lately, and is felt: those who come together do not wait for one
+-- A client that waits lives for 2.7 s more, so that whoever is behind a silent one is in within three seconds. Mostly it has said so lately, and is felt: those who come together do not wait for one
 -- row. `pulse`: the session that has the named lock of this client for as long as its process lives; 0: none has; NULL: as it was (what was sent before
 -- there was one may arrive after it), and less than 0 at first: the session by which it came. That one takes a named lock of its own, and has
 -- it from then on: whoever asks for that asks whether the session is there, and nothing else.
@@ -10,15 +10,15 @@ BEGIN
   DECLARE v_came BIGINT DEFAULT 0;
   DECLARE v_lock VARBINARY(64) DEFAULT CONCAT('fencelock.', CONNECTION_ID());
   SELECT EXISTS (SELECT 1 FROM fencelock_client c
-    WHERE c.client = p_client AND c.ends > t + 2000000 AND c.ends < t + 10000000 AND c.pulse = COALESCE(p_pulse, c.pulse)
+    WHERE c.client = p_client AND c.ends > t + 2450000 AND c.ends < t + 10000000 AND c.pulse = COALESCE(p_pulse, c.pulse)
       AND (p_pulse IS NOT NULL OR {felt})) INTO v_said;
   IF NOT v_said THEN
     -- It is had once, however often it is asked for. Whose is somebody else's shows nothing.
     IF p_pulse IS NULL AND (IS_USED_LOCK(v_lock) <=> CONNECTION_ID() OR GET_LOCK(v_lock, 0)) THEN
       SET v_came = -CONNECTION_ID();
     END IF;
-    INSERT INTO fencelock_client (client, ends, pulse) VALUES (p_client, t + 3000000, COALESCE(p_pulse, v_came))
-      ON DUPLICATE KEY UPDATE ends = t + 3000000, pulse = COALESCE(p_pulse, IF(pulse < 0, v_came, pulse));
+    INSERT INTO fencelock_client (client, ends, pulse) VALUES (p_client, t + 2700000, COALESCE(p_pulse, v_came))
+      ON DUPLICATE KEY UPDATE ends = t + 2700000, pulse = COALESCE(p_pulse, IF(pulse < 0, v_came, pulse));
   END IF;
 END
 //

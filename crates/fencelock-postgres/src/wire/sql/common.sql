@@ -25,6 +25,10 @@ AS $$ SELECT CASE claim WHEN 'r' THEN true WHEN 'p' THEN held + take <= size ELS
 CREATE FUNCTION {s}.fencelock_hears(until timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT until > t AND until < t + interval '10 seconds' $$;
 
+-- So long it does after a sign of life: whoever is first looks four times a second, and the next one is in within three seconds.
+CREATE FUNCTION {s}.fencelock_lives(t timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$ SELECT t + interval '2700 milliseconds' $$;
+
 -- And where the server's process for its ears is known, it is there: a client that is killed is dead at once. (Behind a pooler that
 -- process is another one's too, and lives on.)
 CREATE FUNCTION {s}.fencelock_is_there(pid integer) RETURNS boolean LANGUAGE plpgsql AS $f$

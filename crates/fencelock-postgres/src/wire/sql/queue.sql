@@ -105,7 +105,7 @@ BEGIN
     -- Whoever was sent before it was known who listens does not take that back; a process that listened before is nobody's any more. Of
     -- whom nothing is known yet the process by which he comes speaks until his first sign of life: he may be killed before it. (Behind a
     -- pooler it is others' too, and goes on without him.)
-    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, t + interval '3 seconds', coalesce(p_pid, pg_backend_pid()))
+    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, {s}.fencelock_lives(t), coalesce(p_pid, pg_backend_pid()))
       ON CONFLICT (client) DO UPDATE SET until = excluded.until,
         pid = CASE WHEN {s}.fencelock_alive(c.until, c.pid, t) THEN coalesce(p_pid, c.pid) ELSE excluded.pid END;
   END IF;
@@ -117,13 +117,13 @@ BEGIN
 END
 $f$;
 
--- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait. Who was not told that
--- his turn has come is only told so. What is of another kind by now than he waits for has no place of his.
+-- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait, or that its client
+-- (`p_client`; NULL: that listens, and says so there) lives. Who was not told that his turn has come is only told so. What is of another kind by now than he waits for has no place of his.
 --
 -- *Invariant:* what it takes it takes for one who lives, and goes on: whoever is killed or stopped after he has sent it would have the lock
 -- for a whole lease. So those who look now and then take nothing; and who was told has an end, after which his look does nothing, and is
 -- granted nothing if who listens for him (`p_pid`) is gone.
-CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint, p_not_after bigint, p_pid integer, p_told boolean, p_once boolean DEFAULT false)
+CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint, p_not_after bigint, p_pid integer, p_told boolean, p_once boolean DEFAULT false, p_client uuid DEFAULT NULL)
 RETURNS {s}.fencelock_reply
 LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 DECLARE
@@ -139,6 +139,12 @@ BEGIN
   IF waits AND NOT coalesce({s}.fencelock_is_skewed(l, t), false)
     AND NOT {s}.fencelock_fits(l, t, false, p_hold, w.claim, w.take)
   THEN
+    IF p_client IS NOT NULL THEN
+      -- Four times a second at most. Whose client is forgotten says that anew (`fencelock_beat`).
+      PERFORM set_config('synchronous_commit', 'off', true);
+      UPDATE {s}.fencelock_client c SET until = {s}.fencelock_lives(t)
+        WHERE c.client = p_client AND NOT {s}.fencelock_hears(c.until, {s}.fencelock_lives(t) - interval '250 milliseconds');
+    END IF;
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
   END IF;
   IF NOT p_told THEN
@@ -335,13 +341,13 @@ BEGIN
 END
 $f$;
 
--- A client that waits lives for three seconds more. `pid`: of the process that listens for it; NULL: none does now. Now and then it asks
+-- A client that waits lives on. `pid`: of the process that listens for it; NULL: none does now. Now and then it asks
 -- what it waits for by what is written here.
 CREATE FUNCTION {s}.fencelock_beat(p_client uuid, p_pid integer, p_space text, p_places boolean)
 RETURNS TABLE (name text, hold uuid) LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  INSERT INTO {s}.fencelock_client AS c VALUES (p_client, clock_timestamp() + interval '3 seconds', p_pid)
+  INSERT INTO {s}.fencelock_client AS c VALUES (p_client, {s}.fencelock_lives(clock_timestamp()), p_pid)
     ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = excluded.pid;
   IF p_places THEN
     RETURN QUERY SELECT q.name, q.hold FROM {s}.fencelock_waiter q WHERE q.client = p_client AND q.space = p_space;
