@@ -11,7 +11,7 @@ const FIRST_AT_ONCE: u64 = 20;
 const QUICK: Duration = Duration::from_millis(200);
 /// Everybody else looks when his turn may be near, but at least and at most this often.
 const SOON: Duration = Duration::from_millis(20);
-const LOOK: u64 = 1_300;
+const LOOK: u64 = 1_400;
 /// Nobody has it: whoever is in front may be gone.
 const FREE: Duration = Duration::from_millis(250);
 /// With so many in front it may be his turn next.
@@ -20,7 +20,7 @@ const NEAR: u32 = 3;
 const APART: Duration = Duration::from_millis(60);
 
 /// When a waiter looks whether his turn has come, where nothing tells him: the first of all every 20 ms, then every 40 ms for a
-/// while, everybody else when his turn may be near by how fast the queue has moved so far, and about once a second at least.
+/// while, everybody else when his turn may be near by how fast the queue has moved so far, and every 1.4 to 1.75 s at least.
 ///
 /// # Examples
 ///

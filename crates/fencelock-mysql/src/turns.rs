@@ -13,15 +13,20 @@ use std::{
     sync::Arc,
     time::Duration,
 };
-use tokio::{sync::oneshot, time::sleep};
+use tokio::{
+    sync::oneshot,
+    time::{sleep, timeout},
+};
 
 /// Nothing tells that a turn has come. Those who are near it have the server look for them, in one call of so long ...
-const WATCH: Duration = Duration::from_millis(1_200);
+const WATCH: Duration = Duration::from_millis(1_600);
 /// ... with so much in between, at least and at most; those behind the first not so often.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
 const NEAR: u32 = 7;
-/// So often it is looked whether our pulse can be felt, and for places that were left behind.
-const PULSE: Duration = Duration::from_secs(3);
+/// So often places are looked for that were left behind ...
+const PLACES: Duration = Duration::from_secs(5);
+/// ... and every third time whether the session is there that shows that we live: something in between may end one that says nothing.
+const ASKS: u32 = 3;
 
 /// A look that the server does.
 type Watch = Pin<Box<dyn Future<Output = (Option<Bell>, Result<Option<Reply>, Fault>)> + Send>>;
@@ -71,6 +76,8 @@ pub(crate) async fn wait(
             (watch, bell) = (None, own);
             match seen {
                 Ok(Some(Reply::Turn)) => told = true,
+                // Its next look is its sign of life.
+                Ok(Some(Reply::Unheard)) => shared.doubt_pulse(),
                 Ok(Some(Reply::Queued { busy: now, rest })) => {
                     next = pace.nap(BootClock.now(), now.ahead, rest);
                     request.queued(now.clone());
@@ -134,7 +141,7 @@ pub(crate) async fn wait(
                 next = after_locked(locked);
                 locked += 1;
             }
-            // It was on its way for too long, or the server's clock was set; or our pulse cannot be felt, as it is when its session was ended.
+            // It was on its way for too long, or the server's clock was set; or our pulse cannot be felt, as when its session was ended.
             Ok((late @ (Reply::Past | Reply::Unheard), _)) => {
                 if matches!(late, Reply::Unheard) {
                     shared.doubt_pulse();
@@ -167,43 +174,51 @@ fn behind(busy: &Busy) -> Duration {
 }
 
 /// Shows that this client lives while anybody of it waits: one whose process is gone is passed at once. Without it those who wait for it to
-/// speak again wait for three seconds.
+/// speak again wait for some seconds. Whether it can be felt is asked by each look; who finds that it cannot doubts it. And gives back what was
+/// left behind.
 pub(crate) async fn pulse(shared: Arc<Shared>) {
-    if let Ok(Some((mut pulse, id))) = shared.link.pulse(shared.client).await {
-        shared.set_pulse(Some(id));
-        let mut idle = 0;
-        while idle < 3 && pulse.is_there().await {
+    let Ok(Some((mut pulse, id))) = shared.link.pulse(shared.client).await else {
+        // Our sign of life counts alone.
+        shared.set_pulse(None);
+        if !doubted_for_a_while(&shared).await {
+            give_back(&shared).await;
+        }
+        return;
+    };
+    shared.set_pulse(Some(id));
+    let (mut round, mut idle) = (0, 0);
+    while idle < 3 {
+        let doubted = doubted_for_a_while(&shared).await;
+        if shared.pulse() != Some(id) {
             // What its own session answers says nothing of the server that the others ask.
             match shared.link.feels(shared.client).await {
                 Ok(felt) if felt != Some(id) => break,
                 Ok(_) => shared.set_pulse(Some(id)),
                 Err(_) => {}
             }
-            tokio::select! {
-                () = sleep(PULSE) => idle = if shared.somebody_waits() { 0 } else { idle + 1 },
-                () = shared.doubted.notified() => {}
-            }
         }
-        // *Invariant:* it ends when it is written that nobody looks for it: whoever did would take us for dead, and pass us.
-        shared.set_pulse(None);
-        let _ = shared.say_that_there_is_no_pulse().await;
-        drop(pulse);
-        if idle < 3 {
-            return;
+        if doubted {
+            continue;
         }
-    } else {
-        // Our sign of life counts alone.
-        shared.set_pulse(None);
+        idle = if shared.somebody_waits() { 0 } else { idle + 1 };
+        round += 1;
+        if round % ASKS == 0 && !pulse.is_there().await {
+            break;
+        }
+        give_back(&shared).await;
     }
-    tokio::select! {
-        () = sleep(PULSE) => {}
-        () = shared.doubted.notified() => {}
-    }
+    // *Invariant:* it ends when it is written that nobody looks for it: whoever did would take us for dead, and pass us.
+    shared.set_pulse(None);
+    let _ = shared.say_that_there_is_no_pulse().await;
+    drop(pulse);
+}
+/// Until somebody doubts that we can be felt, and no longer than that.
+async fn doubted_for_a_while(shared: &Shared) -> bool {
+    timeout(PLACES, shared.doubted.notified()).await.is_ok()
 }
 
 /// Places that nobody here waits in any more: those beside whom they were would keep them alive. What does not come through is found again.
-pub(crate) async fn give_back(shared: Arc<Shared>) {
-    sleep(PULSE).await;
+async fn give_back(shared: &Shared) {
     if let Ok(places) = shared.left_behind().await {
         for (name, hold) in places {
             let _ = shared.quit(&name, hold).await;

@@ -11,7 +11,7 @@ use std::{
     collections::{HashMap, HashSet},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU32, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -24,10 +24,10 @@ use tokio_postgres::SimpleQueryRow;
 /// A row that was kept for so many looks is kept by more than a statement: from then on a look does not wait at the server, where the
 /// other locks of this client stand behind it.
 pub(crate) const STUBBORN: u32 = 4;
-/// One sign of life of so many asks what this client waits for: the places of attempts that are gone go within some seconds.
-const ASKS: u32 = 4;
-/// Nothing has said for so long that this client lives.
-const SILENT: Duration = Duration::from_millis(1_500);
+/// So often the places of this client are looked for in which nobody waits any more.
+const PLACES: Duration = Duration::from_millis(4_500);
+/// Nothing has said for so long that this client lives: whoever has waited for long looks every 1.4 to 1.75 s.
+const SILENT: Duration = Duration::from_millis(1_800);
 
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -38,7 +38,6 @@ pub(crate) struct Shared {
     /// Host and process, and a blank.
     here: String,
     waits: Mutex<Waits>,
-    beats: AtomicU32,
     pub(crate) leaving: Leaving,
     /// Of those who wait so many look at once, and one of them waits for its row at the server: renewals go over the same connection.
     looks: Semaphore,
@@ -52,8 +51,9 @@ struct Waits {
     listening: bool,
     /// The server's process that listens for us.
     ears: Option<i64>,
-    /// When a look has said that we live, which was answered since.
+    /// When it was said that we live, which was answered since; and when it was asked where we wait.
     said: Option<Moment>,
+    asked: Option<Moment>,
     /// Those who have stopped while they waited, and nothing that they had sent was not answered: they have a place, and no hold.
     stopped: HashSet<HoldId>,
 }
@@ -126,7 +126,6 @@ impl Shared {
             client,
             here: format!("{host} {pid} "),
             waits: Mutex::default(),
-            beats: AtomicU32::new(0),
             leaving: Leaving::default(),
             looks: Semaphore::new(8),
             stubborn: Semaphore::new(1),
@@ -173,29 +172,41 @@ impl Shared {
         self.waits().ears
     }
     pub(crate) fn set_ears(&self, pid: Option<i64>) {
-        self.waits().ears = pid;
+        let mut waits = self.waits();
+        (waits.ears, waits.said) = (pid, None);
     }
     /// Says that this client lives, over a connection like any other's; places that nobody here waits in any more.
     pub(crate) async fn beat(&self, limit: Duration) -> Result<Vec<(Name, HoldId)>, Fault> {
-        let beat = self.next_beat(self.ears());
+        let (ears, sent_at) = (self.ears(), BootClock.now());
+        let beat = self.next_beat(ears);
         let conn = self.link.here().await?;
         let rows = self.link.rows(&conn, limit, &beat.call).await?;
+        self.said(ears, sent_at);
         Ok(beat.left_behind(self, &rows))
     }
-    /// Whether a sign of life has to be sent now: looks have mostly said that we live.
-    pub(crate) fn is_due(&self) -> bool {
-        let asks = self.beats.load(Relaxed).is_multiple_of(ASKS);
-        let due = asks || self.waits().said.is_none_or(|said| said.until(BootClock.now()) > SILENT);
-        if !due {
-            self.beats.fetch_add(1, Relaxed);
+    /// By whom it is heard, or by none, and that may have changed since.
+    fn said(&self, ears: Option<i64>, sent_at: Moment) {
+        let mut waits = self.waits();
+        if waits.ears == ears {
+            waits.said = Some(sent_at);
         }
-        due
     }
-    /// The next sign of life, by whom it is heard. Now and then it asks what this client waits for.
+    /// Whether a sign of life has to be sent: where nobody listens looks have mostly said that we live. And now and then it is asked where
+    /// we wait.
+    pub(crate) fn is_due(&self) -> bool {
+        let (waits, now) = (self.waits(), BootClock.now());
+        let since = |moment: Option<Moment>| moment.map_or(Duration::MAX, |moment| moment.until(now));
+        waits.ears.is_none() && (since(waits.said) >= SILENT || since(waits.asked) >= PLACES)
+    }
+    /// The next sign of life, by whom it is heard.
     pub(crate) fn next_beat(&self, ears: Option<i64>) -> Beat {
-        let asks = self.beats.fetch_add(1, Relaxed).is_multiple_of(ASKS);
+        let (mut waits, now) = (self.waits(), BootClock.now());
+        let asks = waits.asked.is_none_or(|asked| asked.until(now) >= PLACES);
+        if asks {
+            waits.asked = Some(now);
+        }
         let call = self.link.call("beat").id(self.client).or_null(ears).text(&self.space).flag(asks).end();
-        Beat { call, here: self.waits().places.keys().copied().collect() }
+        Beat { call, here: waits.places.keys().copied().collect() }
     }
     pub(crate) fn somebody_waits(&self) -> bool {
         !self.waits().places.is_empty()
@@ -261,7 +272,7 @@ impl Shared {
         let call = if says { call.id(self.client).end() } else { call.end() };
         let reply = self.link.run(&conn, PATIENCE, &call).await?;
         if says && matches!(reply, Reply::Queued { .. }) {
-            self.waits().said = Some(sent_at);
+            self.said(ears, sent_at);
         }
         Ok((reply, sent_at))
     }

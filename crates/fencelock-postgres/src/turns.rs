@@ -212,16 +212,11 @@ async fn give_back(shared: Arc<Shared>, places: Vec<(Name, HoldId)>) {
 /// *Invariant:* whoever comes is known by the process by which he comes, and that is not taken back before there was time to listen: he
 /// would count as alive for all of a life if he was killed meanwhile.
 pub(crate) async fn beat(shared: Arc<Shared>, is_first: bool) {
-    let began = BootClock.now();
-    if is_first {
-        sleep(BEAT / 4).await;
-    }
-    // Whoever listens says so himself, and so does whoever looks. The next one follows soon.
-    if shared.ears().is_none()
-        && (is_first || shared.is_due())
+    sleep(BEAT / 4).await;
+    // Whoever listens says so himself. The next one follows soon.
+    if (is_first && shared.ears().is_none() || shared.is_due())
         && let Ok(places) = shared.beat(BEAT).await
     {
-        give_back(shared.clone(), places).await;
+        give_back(shared, places).await;
     }
-    sleep(BEAT.saturating_sub(began.until(BootClock.now()))).await;
 }

@@ -10,7 +10,7 @@ use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::Client;
 use fencelock_testkit::{
     Postgres as Server,
-    processes::{bar, percentile, tenth},
+    processes::{bar, full, percentile, tenth},
 };
 use std::{
     sync::{Arc, Mutex},

@@ -3,7 +3,7 @@ use super::*;
 
 /// So many wait, each of them a client of its own.
 const WAITERS: usize = 12;
-/// The first hold, while which it is counted what they ask.
+/// The first hold, while which it is counted what they ask: it is twice as long in full, since some of that is asked every five seconds.
 const HOLD: Duration = Duration::from_secs(10);
 
 /// Whoever is in front asks some twenty times a second at most, everybody else once, and yet a lock changes hands soon after a release: by
@@ -58,6 +58,7 @@ fn rate(looks: &[Instant], since: Instant) -> f64 {
 }
 /// Measures, where they come in their order; which that was.
 async fn whoever_polls() -> Vec<usize> {
+    let hold = if full() { 2 * HOLD } else { HOLD };
     let server = Server::start();
     let held = client(&server.url()).await.mutex("x").ttl(60 * SEC).lock().await.unwrap();
     let since = Instant::now();
@@ -100,7 +101,7 @@ async fn whoever_polls() -> Vec<usize> {
     // They have come to rest: whoever has just come looks oftener for a while.
     tokio::time::sleep(4 * SEC).await;
     let began = Instant::now();
-    tokio::time::sleep(HOLD.saturating_sub(since.elapsed())).await;
+    tokio::time::sleep(hold.saturating_sub(since.elapsed())).await;
     let [rates, all] = [0, 1].map(|n| asked.iter().map(|it| rate(&it.lock().unwrap()[n], began)).collect::<Vec<_>>());
     freed.lock().unwrap().0 = Instant::now();
     held.release().await.unwrap();
@@ -121,8 +122,13 @@ async fn whoever_polls() -> Vec<usize> {
     bar(&format!("{what}: looks of the first in each second"), format!("{:.1}", rates[0]), "<= 25", rates[0] <= 25.0);
     bar(&format!("{what}: of each other one, at most"), format!("{others:.2}"), "<= 1", others <= 1.0);
     let figure = format!("{all:.2}");
-    bar(&format!("{what}: with what says that its client lives, of each other one, at most"), figure, "reported", true);
-    bar(&format!("{what}: handed off after a hold of {HOLD:?}"), format!("{first:?}"), "<= 200 ms", first <= 200 * MS);
+    bar(
+        &format!("{what}: with what says that its client lives, of each other one, at most"),
+        figure,
+        "<= 1",
+        all <= 1.0,
+    );
+    bar(&format!("{what}: handed off after a hold of {hold:?}"), format!("{first:?}"), "<= 200 ms", first <= 200 * MS);
     let figure = format!("p50 {half:?}, p99 {most:?}, slowest {slowest:?}, of {of}");
     bar(&format!("{what}: handed off after holds of 20 to 40 ms, p50"), figure, "p50 <= 30 ms", half <= 30 * MS);
     order

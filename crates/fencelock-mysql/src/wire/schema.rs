@@ -13,6 +13,8 @@ pub(crate) const TURN: &str = "CONCAT('fencelock.', MD5(DATABASE()))";
 /// the named lock. It is asked of the lock alone: whoever reads the list of all sessions has it made, and needs a right to see those of others.
 const FELT: &str =
     "(c.pulse = 0 OR IS_USED_LOCK(CONCAT('fencelock.', IF(c.pulse > 0, HEX(c.client), -c.pulse))) <=> ABS(c.pulse))";
+/// What the client that calls says of itself is so no more: that session is not there, or has that lock no more.
+const LOST: &str = "p_pulse > 0 AND NOT (IS_USED_LOCK(CONCAT('fencelock.', HEX(p_client))) <=> p_pulse)";
 /// Whatever the account's own is: no letter is replaced by another one without a word.
 const MODE: &str = "SET SESSION sql_mode = 'STRICT_TRANS_TABLES,NO_ENGINE_SUBSTITUTION'";
 
@@ -27,7 +29,8 @@ pub(crate) fn script() -> Vec<String> {
         include_str!("sql/session.sql")
     )
     .replace("{now}", NOW)
-    .replace("{felt}", FELT);
+    .replace("{felt}", FELT)
+    .replace("{lost}", LOST);
     let mut statements = statements(&all, &comment());
     // The second row is the turn of those who clean up.
     let store = "UNHEX(REPLACE(UUID(), '-', ''))";

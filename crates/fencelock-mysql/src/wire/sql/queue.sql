@@ -1,9 +1,10 @@
 -- The life of a hold. What is answered is answered after the COMMIT: a client that does not read on keeps no row (SAFETY E7).
 
--- A client that waits lives for 2.7 s more, so that whoever is behind a silent one is in within three seconds. Mostly it has said so lately, and is felt: those who come together do not wait for one
--- row. `pulse`: the session that has the named lock of this client for as long as its process lives; 0: none has; NULL: as it was (what was sent before
--- there was one may arrive after it), and less than 0 at first: the session by which it came. That one takes a named lock of its own, and has
--- it from then on: whoever asks for that asks whether the session is there, and nothing else.
+-- A client that waits lives for 2.7 s more: whoever is first looks four times a second, and whoever is behind a silent one is in within three
+-- seconds. Mostly it has said so lately, and is felt: those who come together do not wait for one row. `pulse`: the session that has the named lock
+-- of this client for as long as its process lives; 0: none has; NULL: as it was (what was sent before there was one may arrive after it), and
+-- less than 0 at first: the session by which it came. That one takes a named lock of its own, and has it from then on: whoever asks for that
+-- asks whether the session is there, and nothing else.
 CREATE PROCEDURE fencelock_beat(IN p_client BINARY(16), IN p_pulse BIGINT, IN t BIGINT) SQL SECURITY INVOKER
 BEGIN
   DECLARE v_said BOOLEAN;
@@ -147,7 +148,7 @@ END
 //
 -- Looks again and again until this waiter's turn has come, or for so long (µs). In between is a fiftieth of the time for which the lock has
 -- been held, within these limits, for him and each who is in his way. It locks nothing, and grants nothing: whoever asked may be gone (SAFETY
--- A2). 'turn': ask for it.
+-- A2). 'turn': ask for it; 'unheard': whoever looked for the pulse that he has told of would take him for dead.
 CREATE PROCEDURE fencelock_watch(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_hold BINARY(16), IN p_client BINARY(16), IN p_pulse BIGINT, IN p_long BIGINT, IN p_least BIGINT, IN p_most BIGINT, IN p_bell BOOLEAN)
 SQL SECURITY INVOKER
 watching: BEGIN
@@ -160,6 +161,10 @@ watching: BEGIN
   DECLARE v_bell VARBINARY(64);
   CALL fencelock_ready();
   SET v_began = {now};
+  IF {lost} THEN
+    SELECT 'unheard' AS code, v_began AS now;
+    LEAVE watching;
+  END IF;
   -- It is had once, however often it is asked for.
   IF p_bell AND NOT (IS_USED_LOCK(CONCAT('fencelock:', HEX(p_hold))) <=> CONNECTION_ID()) THEN
     DO GET_LOCK(CONCAT('fencelock:', HEX(p_hold)), 0);
@@ -242,7 +247,7 @@ watching: BEGIN
 END
 //
 -- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and while it has to wait it locks nothing and writes nothing but
--- that its client lives. Who was not told (`told`) that it has come is only told so.
+-- that its client lives. Who was not told (`told`) that it has come is only told so; or 'unheard', as above.
 --
 -- *Invariant:* what it takes it takes for one who lives, and goes on: whoever is killed or stopped after he has sent it would have the lock
 -- for a whole lease. So those who look now and then take nothing; and who was told has an end, after which his look does nothing, and is
@@ -273,6 +278,10 @@ looking: BEGIN
     IF w_ticket IS NOT NULL AND NOT v_skewed THEN
       CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
       IF NOT v_fits THEN
+        IF {lost} THEN
+          SELECT 'unheard' AS code, t AS now;
+          LEAVE looking;
+        END IF;
         CALL fencelock_beat(p_client, p_pulse, t);
         CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
         LEAVE looking;
@@ -317,7 +326,7 @@ looking: BEGIN
     CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
     LEAVE looking;
   END IF;
-  IF p_pulse > 0 AND NOT (IS_USED_LOCK(CONCAT('fencelock.', HEX(p_client))) <=> p_pulse) THEN
+  IF {lost} THEN
     COMMIT;
     SELECT 'unheard' AS code, t AS now;
     LEAVE looking;

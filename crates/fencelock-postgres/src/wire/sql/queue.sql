@@ -117,8 +117,9 @@ BEGIN
 END
 $f$;
 
--- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and writes nothing while it has to wait, or that its client
--- (`p_client`; NULL: that listens, and says so there) lives. Who was not told that his turn has come is only told so. What is of another kind by now than he waits for has no place of his.
+-- A waiter's look: its turn may have come. It creates nothing (SAFETY A2), and while it has to wait writes nothing but that its client
+-- (`p_client`; NULL: that one listens, and says so there) lives. Who was not told that his turn has come is only told so. What is of another
+-- kind by now than he waits for has no place of his.
 --
 -- *Invariant:* what it takes it takes for one who lives, and goes on: whoever is killed or stopped after he has sent it would have the lock
 -- for a whole lease. So those who look now and then take nothing; and who was told has an end, after which his look does nothing, and is
@@ -140,10 +141,11 @@ BEGIN
     AND NOT {s}.fencelock_fits(l, t, false, p_hold, w.claim, w.take)
   THEN
     IF p_client IS NOT NULL THEN
-      -- Four times a second at most. Whose client is forgotten says that anew (`fencelock_beat`).
+      -- Four times a second at most; and whose ears were ended is not taken for dead with them. Whose client is forgotten says that anew
+      -- (`fencelock_beat`).
       PERFORM set_config('synchronous_commit', 'off', true);
-      UPDATE {s}.fencelock_client c SET until = {s}.fencelock_lives(t)
-        WHERE c.client = p_client AND NOT {s}.fencelock_hears(c.until, {s}.fencelock_lives(t) - interval '250 milliseconds');
+      UPDATE {s}.fencelock_client c SET until = {s}.fencelock_lives(t), pid = CASE WHEN {s}.fencelock_is_there(c.pid) THEN c.pid END
+        WHERE c.client = p_client AND NOT {s}.fencelock_alive(c.until, c.pid, {s}.fencelock_lives(t) - interval '250 milliseconds');
     END IF;
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
   END IF;
