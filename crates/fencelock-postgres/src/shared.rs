@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     here: String,
     waits: Mutex<Waits>,
     pub(crate) leaving: Leaving,
+    /// Somebody listens now, or listens no more.
+    pub(crate) turned: Notify,
     /// Of those who wait so many look at once, and one of them waits for its row at the server: renewals go over the same connection.
     looks: Semaphore,
     stubborn: Semaphore,
@@ -127,6 +129,7 @@ impl Shared {
             here: format!("{host} {pid} "),
             waits: Mutex::default(),
             leaving: Leaving::default(),
+            turned: Notify::new(),
             looks: Semaphore::new(8),
             stubborn: Semaphore::new(1),
             haunted: Haunted::default(),
@@ -174,6 +177,7 @@ impl Shared {
     pub(crate) fn set_ears(&self, pid: Option<i64>) {
         let mut waits = self.waits();
         (waits.ears, waits.said) = (pid, None);
+        self.turned.notify_one();
     }
     /// Says that this client lives, over a connection like any other's; places that nobody here waits in any more.
     pub(crate) async fn beat(&self, limit: Duration) -> Result<Vec<(Name, HoldId)>, Fault> {
@@ -191,12 +195,14 @@ impl Shared {
             waits.said = Some(sent_at);
         }
     }
-    /// Whether a sign of life has to be sent: where nobody listens looks have mostly said that we live. And now and then it is asked where
-    /// we wait.
-    pub(crate) fn is_due(&self) -> bool {
+    /// Until a sign of life has to be sent: where nobody listens looks have mostly said that we live. And now and then it is asked where
+    /// we wait. `None`: somebody listens, and says so.
+    pub(crate) fn silent_in(&self) -> Option<Duration> {
         let (waits, now) = (self.waits(), BootClock.now());
-        let since = |moment: Option<Moment>| moment.map_or(Duration::MAX, |moment| moment.until(now));
-        waits.ears.is_none() && (since(waits.said) >= SILENT || since(waits.asked) >= PLACES)
+        let left = |since: Option<Moment>, of: Duration| {
+            since.map_or(Duration::ZERO, |since| of.saturating_sub(since.until(now)))
+        };
+        waits.ears.is_none().then(|| left(waits.said, SILENT).min(left(waits.asked, PLACES)))
     }
     /// The next sign of life, by whom it is heard.
     pub(crate) fn next_beat(&self, ears: Option<i64>) -> Beat {
