@@ -216,6 +216,52 @@ async fn sixteen_who_want_it_all_the_time() {
     println!("{all} grants");
     assert_eq!(counter.load(Relaxed), all);
 }
+/// Who says that he is felt by a session that has not his named lock is told so, by a look and by a watch, and it is written nowhere: whoever
+/// read it would take him for dead, and pass him. (Red: it is written.)
+#[test]
+fn who_is_not_felt_is_told_so() {
+    let server = MariaDb::start();
+    drop(runtime().block_on(client(&server.url())));
+    let [mut before, mut first, mut second] = [1, 2, 3].map(|n| Waiter::new(&server, "root", "x", n));
+    assert!(before.acquire().starts_with("done"));
+    for waiter in [&mut first, &mut second] {
+        let said = waiter.acquire();
+        assert!(said.starts_with("queued"), "{said}");
+    }
+    let who = format!("'', 'x', X'{:032}'", first.n);
+    let client = format!("X'{:032}'", first.n);
+    // One that is there, and one that was never.
+    for pulse in [server.ask("SELECT CONNECTION_ID()"), "4000000000".to_owned()] {
+        let look = format!("CALL fencelock_refresh({who}, 60000000, {NOW} + 9000000, {client}, {pulse}, FALSE)");
+        let watch = format!("CALL fencelock_watch({who}, {client}, {pulse}, 9000000, 4000, 4000, FALSE)");
+        for call in [look, watch] {
+            let said = first.session.ask(&call);
+            assert!(said.starts_with("unheard"), "{call}: {said}");
+        }
+    }
+    before.release();
+    let said = second.look(true);
+    assert!(said.starts_with("queued"), "he was passed: {said}");
+    let said = first.look(true);
+    assert!(said.starts_with("done"), "{said}");
+    first.release();
+}
+/// The session is ended that shows that one lives who waits behind: his next look tells him, and he has another one. (Red: nobody asks.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_is_not_felt_any_more_has_another_pulse() {
+    let server = MariaDb::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let held = a.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    let wait = tokio::spawn(b.mutex("x").lock());
+    let pulse = || server.ask("SELECT pulse FROM fencelock_client WHERE pulse > 0");
+    eventually("it has a pulse", || ready(!pulse().is_empty())).await;
+    let (first, began) = (pulse(), Instant::now());
+    server.ask(&format!("KILL {first}"));
+    eventually("it has another one", || ready(!pulse().is_empty() && pulse() != first)).await;
+    println!("another pulse after {:?}", began.elapsed());
+    held.release().await.unwrap();
+    within("its turn", wait).await.unwrap().unwrap().release().await.unwrap();
+}
 /// A node of a cluster has named locks of its own: who waits there says from the first moment on that nobody is to look for one, and takes none.
 /// (Red: it is asked when he waits already.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -396,7 +396,7 @@ async fn client_of(replica: &MariaDb) {
     replica.ask("SET GLOBAL read_only = 1");
 }
 /// Who waits in front and is gone is passed at once: the session that kept his pulse is gone. If he lives he gets in later. (Red: the pulse
-/// not asked: three seconds.)
+/// not asked: 2.7 s.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pulse_that_is_gone() {
     let mut took = Vec::<Duration>::new();

@@ -367,6 +367,33 @@ async fn a_server_that_stood_still_keeps_their_places() {
     assert_eq!(order, [0, 1, 2]);
     assert!(held.release().await.is_err());
 }
+/// Where nobody listens each look says that its client lives: also where the process of the server is gone by which it was known before. Who was
+/// told that his turn has come, and who has ears, says nothing by it. (Red: a look that writes nothing.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_looks_lives() {
+    let server = Postgres::start();
+    let held = client(&server.url()).await.mutex("x").ttl(60 * SEC).lock().await.unwrap();
+    let who = "'00112233-4455-6677-8899-aabbccddeeff'::uuid";
+    // By a process that is gone when it is answered.
+    server.ask(&format!(
+        "SELECT fencelock_acquire('', 'x', {who}, 'mutex', 'm', 1, NULL, 60000000, 9000000000000000000, 0, true, {who}, NULL, 'h 1 ')"
+    ));
+    let is = "SELECT fencelock_alive(until, pid, clock_timestamp()), pid IS NULL, round(extract(epoch FROM until - clock_timestamp())) \
+              FROM fencelock_client";
+    let look = |told: bool, client: &str| {
+        let ask = format!("'', 'x', {who}, 60000000, 9000000000000000000, NULL, {told}, true, {client}");
+        server.ask(&format!("SELECT code FROM fencelock_refresh({ask}); {is}"))
+    };
+    assert_eq!(look(false, "NULL"), "queued\nf\tf\t3", "nothing is said");
+    assert_eq!(look(true, "NULL"), "queued\nf\tf\t3", "nothing is said");
+    assert_eq!(look(false, who), "queued\nt\tt\t3", "it lives");
+    server.ask("UPDATE fencelock_client SET until = clock_timestamp() + interval '1 second'");
+    assert_eq!(look(false, "NULL"), "queued\nt\tt\t1", "nothing is said");
+    assert_eq!(look(false, who), "queued\nt\tt\t3", "it goes on");
+    server.ask("DELETE FROM fencelock_client");
+    assert_eq!(look(false, who), "queued", "who is forgotten says who he is in his next sign of life");
+    held.release().await.unwrap();
+}
 /// Somebody who was silent is heard again when the lock has become another kind: his place is not there any more. (Red: it is, and keeps
 /// others waiting.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
