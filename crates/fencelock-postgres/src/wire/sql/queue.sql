@@ -105,7 +105,7 @@ BEGIN
     -- Whoever was sent before it was known who listens does not take that back; a process that listened before is nobody's any more. Of
     -- whom nothing is known yet the process by which he comes speaks until his first sign of life: he may be killed before it. (Behind a
     -- pooler it is others' too, and goes on without him.)
-    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, {s}.fencelock_lives(t), coalesce(p_pid, pg_backend_pid()))
+    INSERT INTO {s}.fencelock_client AS c VALUES (p_client, {s}.fencelock_heard_until(t), coalesce(p_pid, pg_backend_pid()))
       ON CONFLICT (client) DO UPDATE SET until = excluded.until,
         pid = CASE WHEN {s}.fencelock_alive(c.until, c.pid, t) THEN coalesce(p_pid, c.pid) ELSE excluded.pid END;
   END IF;
@@ -144,8 +144,8 @@ BEGIN
       -- Four times a second at most; and whose ears were ended is not taken for dead with them. Whose client is forgotten says that anew
       -- (`fencelock_beat`).
       PERFORM set_config('synchronous_commit', 'off', true);
-      UPDATE {s}.fencelock_client c SET until = {s}.fencelock_lives(t), pid = CASE WHEN {s}.fencelock_is_there(c.pid) THEN c.pid END
-        WHERE c.client = p_client AND NOT {s}.fencelock_alive(c.until, c.pid, {s}.fencelock_lives(t) - interval '250 milliseconds');
+      UPDATE {s}.fencelock_client c SET until = {s}.fencelock_heard_until(t), pid = CASE WHEN {s}.fencelock_is_there(c.pid) THEN c.pid END
+        WHERE c.client = p_client AND NOT {s}.fencelock_alive(c.until, c.pid, {s}.fencelock_heard_until(t) - interval '250 milliseconds');
     END IF;
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
   END IF;
@@ -349,7 +349,7 @@ CREATE FUNCTION {s}.fencelock_beat(p_client uuid, p_pid integer, p_space text, p
 RETURNS TABLE (name text, hold uuid) LANGUAGE plpgsql SET enable_seqscan = off AS $f$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
-  INSERT INTO {s}.fencelock_client AS c VALUES (p_client, {s}.fencelock_lives(clock_timestamp()), p_pid)
+  INSERT INTO {s}.fencelock_client AS c VALUES (p_client, {s}.fencelock_heard_until(clock_timestamp()), p_pid)
     ON CONFLICT (client) DO UPDATE SET until = excluded.until, pid = excluded.pid;
   IF p_places THEN
     RETURN QUERY SELECT q.name, q.hold FROM {s}.fencelock_waiter q WHERE q.client = p_client AND q.space = p_space;
