@@ -3,7 +3,7 @@ use crate::{
     error::Fault,
     pool::Lane,
     shared::{Expected, Shared},
-    turns::{pulse, wait},
+    turns::{give_back, pulse, wait},
     wire::{call::Call, reply::column},
 };
 use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
@@ -41,7 +41,7 @@ pub(crate) async fn run(
     if shared.pulse().is_some() {
         shared.set_pulse(None);
     }
-    let (mut tasks, mut pulses) = (JoinSet::new(), JoinSet::new());
+    let (mut tasks, mut pulses, mut looks) = (JoinSet::new(), JoinSet::new(), JoinSet::new());
     let mut clean_up = interval(CLEAN.min(retention));
     clean_up.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut feeling = pin!(shared.feel());
@@ -51,6 +51,9 @@ pub(crate) async fn run(
                 Some(Order::Wait { request, expected, busy, rest, reply }) => {
                     if pulses.is_empty() {
                         pulses.spawn(pulse(shared.clone()));
+                    }
+                    if looks.is_empty() {
+                        looks.spawn(give_back(shared.clone()));
                     }
                     tasks.spawn(wait(shared.clone(), request, expected, busy, rest, reply));
                 }
@@ -63,6 +66,11 @@ pub(crate) async fn run(
             Some(_) = pulses.join_next(), if !pulses.is_empty() => {
                 if shared.somebody_waits() {
                     pulses.spawn(pulse(shared.clone()));
+                }
+            }
+            Some(_) = looks.join_next(), if !looks.is_empty() => {
+                if shared.somebody_waits() {
+                    looks.spawn(give_back(shared.clone()));
                 }
             }
             // A failover may have cost holds: they are looked at at once, not with their next renewal (SAFETY G6). And our pulse may beat

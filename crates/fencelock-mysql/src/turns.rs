@@ -23,10 +23,12 @@ const WATCH: Duration = Duration::from_millis(1_600);
 /// ... with so much in between, at least and at most; those behind the first not so often.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
 const NEAR: u32 = 7;
-/// So often places are looked for that were left behind ...
+/// So often it is looked for places that were left behind ...
 const PLACES: Duration = Duration::from_secs(5);
-/// ... and every third time whether the session is there that shows that we live: something in between may end one that says nothing.
-const ASKS: u32 = 3;
+/// ... and whether the session is there that shows that we live: something in between may end one that says nothing.
+const PULSE: Duration = Duration::from_secs(15);
+/// Whoever is not felt by one server, and is by another one, does not ask them all the time.
+const DOUBT: Duration = Duration::from_millis(100);
 
 /// A look that the server does.
 type Watch = Pin<Box<dyn Future<Output = (Option<Bell>, Result<Option<Reply>, Fault>)> + Send>>;
@@ -79,7 +81,10 @@ pub(crate) async fn wait(
                 // Its next look is its sign of life.
                 Ok(Some(Reply::Unheard)) => shared.doubt_pulse(),
                 Ok(Some(Reply::Queued { busy: now, rest })) => {
-                    next = pace.nap(BootClock.now(), now.ahead, rest);
+                    // It takes note of who has gone. Where there is no room for another watch he looks at once: this one said when it began
+                    // that he lives.
+                    let _ = pace.nap(BootClock.now(), now.ahead, rest);
+                    next = Duration::ZERO;
                     request.queued(now.clone());
                     busy = now;
                     continue;
@@ -174,22 +179,20 @@ fn behind(busy: &Busy) -> Duration {
 }
 
 /// Shows that this client lives while anybody of it waits: one whose process is gone is passed at once. Without it those who wait for it to
-/// speak again wait for some seconds. Whether it can be felt is asked by each look; who finds that it cannot doubts it. And gives back what was
-/// left behind.
+/// speak again wait for some seconds. Whether it can be felt is asked by each look; who finds that it cannot doubts it.
 pub(crate) async fn pulse(shared: Arc<Shared>) {
     let Ok(Some((mut pulse, id))) = shared.link.pulse(shared.client).await else {
         // Our sign of life counts alone.
         shared.set_pulse(None);
-        if !doubted_for_a_while(&shared).await {
-            give_back(&shared).await;
-        }
+        let _ = timeout(PLACES, shared.doubted.notified()).await;
         return;
     };
     shared.set_pulse(Some(id));
-    let (mut round, mut idle) = (0, 0);
-    while idle < 3 {
-        let doubted = doubted_for_a_while(&shared).await;
+    let (mut felt_at, mut idle) = (BootClock.now(), 0);
+    while idle < 2 {
+        let doubted = timeout(PLACES, shared.doubted.notified()).await.is_ok();
         if shared.pulse() != Some(id) {
+            sleep(DOUBT).await;
             // What its own session answers says nothing of the server that the others ask.
             match shared.link.feels(shared.client).await {
                 Ok(felt) if felt != Some(id) => break,
@@ -197,28 +200,28 @@ pub(crate) async fn pulse(shared: Arc<Shared>) {
                 Err(_) => {}
             }
         }
-        if doubted {
-            continue;
+        let now = BootClock.now();
+        if felt_at.until(now) >= PULSE {
+            if !pulse.is_there().await {
+                break;
+            }
+            felt_at = now;
         }
-        idle = if shared.somebody_waits() { 0 } else { idle + 1 };
-        round += 1;
-        if round % ASKS == 0 && !pulse.is_there().await {
-            break;
+        if shared.somebody_waits() {
+            idle = 0;
+        } else if !doubted {
+            idle += 1;
         }
-        give_back(&shared).await;
     }
     // *Invariant:* it ends when it is written that nobody looks for it: whoever did would take us for dead, and pass us.
     shared.set_pulse(None);
     let _ = shared.say_that_there_is_no_pulse().await;
     drop(pulse);
 }
-/// Until somebody doubts that we can be felt, and no longer than that.
-async fn doubted_for_a_while(shared: &Shared) -> bool {
-    timeout(PLACES, shared.doubted.notified()).await.is_ok()
-}
 
 /// Places that nobody here waits in any more: those beside whom they were would keep them alive. What does not come through is found again.
-async fn give_back(shared: &Shared) {
+pub(crate) async fn give_back(shared: Arc<Shared>) {
+    sleep(PLACES).await;
     if let Ok(places) = shared.left_behind().await {
         for (name, hold) in places {
             let _ = shared.quit(&name, hold).await;

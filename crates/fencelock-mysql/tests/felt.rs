@@ -232,9 +232,10 @@ fn who_is_not_felt_is_told_so() {
     let client = format!("X'{:032}'", first.n);
     // One that is there, and one that was never.
     for pulse in [server.ask("SELECT CONNECTION_ID()"), "4000000000".to_owned()] {
-        let look = format!("CALL fencelock_refresh({who}, 60000000, {NOW} + 9000000, {client}, {pulse}, FALSE)");
+        let look =
+            |told| format!("CALL fencelock_refresh({who}, 60000000, {NOW} + 9000000, {client}, {pulse}, {told})");
         let watch = format!("CALL fencelock_watch({who}, {client}, {pulse}, 9000000, 4000, 4000, FALSE)");
-        for call in [look, watch] {
+        for call in [look("FALSE"), look("TRUE"), watch] {
             let said = first.session.ask(&call);
             assert!(said.starts_with("unheard"), "{call}: {said}");
         }

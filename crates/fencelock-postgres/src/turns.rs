@@ -212,15 +212,19 @@ async fn give_back(shared: Arc<Shared>, places: Vec<(Name, HoldId)>) {
 /// *Invariant:* whoever comes is known by the process by which he comes, and that is not taken back before there was time to listen: he
 /// would count as alive for all of a life if he was killed meanwhile.
 pub(crate) async fn beat(shared: Arc<Shared>, is_first: bool) {
+    let began = BootClock.now();
     match shared.silent_in() {
         _ if is_first => sleep(BEAT / 4).await,
         // By then somebody may have looked.
         Some(rest) => sleep(rest.clamp(BEAT / 10, BEAT)).await,
         None => shared.turned.notified().await,
     }
-    if shared.silent_in().is_some_and(|rest| is_first || rest.is_zero())
-        && let Ok(places) = shared.beat(BEAT).await
-    {
+    if shared.silent_in().is_none_or(|rest| !is_first && !rest.is_zero()) {
+        return;
+    }
+    if let Ok(places) = shared.beat(BEAT).await {
         give_back(shared, places).await;
     }
+    // However often somebody comes, or it is refused.
+    sleep(BEAT.saturating_sub(began.until(BootClock.now()))).await;
 }

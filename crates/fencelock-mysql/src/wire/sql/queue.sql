@@ -267,6 +267,10 @@ looking: BEGIN
     RESIGNAL;
   END;
   CALL fencelock_ready();
+  IF {lost} THEN
+    SELECT 'unheard' AS code, {now} AS now;
+    LEAVE looking;
+  END IF;
   IF NOT p_told THEN
     SELECT TRUE, l.kind, l.size, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_hold, l_ttl, l_ends
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name;
@@ -278,10 +282,6 @@ looking: BEGIN
     IF w_ticket IS NOT NULL AND NOT v_skewed THEN
       CALL fencelock_fits(p_space, p_name, t, FALSE, l_kind, l_size, l_hold, l_ends, w_ticket, w_claim, w_take, v_fits);
       IF NOT v_fits THEN
-        IF {lost} THEN
-          SELECT 'unheard' AS code, t AS now;
-          LEAVE looking;
-        END IF;
         CALL fencelock_beat(p_client, p_pulse, t);
         CALL fencelock_tell('queued', p_space, p_name, t, w_ticket);
         LEAVE looking;

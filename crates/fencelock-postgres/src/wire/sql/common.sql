@@ -26,7 +26,7 @@ CREATE FUNCTION {s}.fencelock_hears(until timestamptz, t timestamptz) RETURNS bo
 AS $$ SELECT until > t AND until < t + interval '10 seconds' $$;
 
 -- So long it does after a sign of life: whoever is first looks four times a second, and the next one is in within three seconds.
-CREATE FUNCTION {s}.fencelock_heard_until(t timestamptz) RETURNS timestamptz LANGUAGE sql IMMUTABLE PARALLEL SAFE
+CREATE FUNCTION {s}.fencelock_heard_until(t timestamptz) RETURNS timestamptz LANGUAGE sql STABLE PARALLEL SAFE
 AS $$ SELECT t + interval '2700 milliseconds' $$;
 
 -- And where the server's process for its ears is known, it is there: a client that is killed is dead at once. (Behind a pooler that
