@@ -9,7 +9,10 @@ mod machine;
 mod redis_by_hand;
 mod zookeeper_by_hand;
 
-use fencelock::sql::{Row, Tx, fence, seen};
+use fencelock::{
+    Guard,
+    sql::{Row, Tx, fence, seen},
+};
 use machine::{Machine, Result, say, wait};
 use rusqlite::{Connection, TransactionBehavior};
 use std::{
@@ -33,7 +36,7 @@ async fn main() -> Result<()> {
     }
 }
 
-/// Sells the article if there is one. After its look at the shelf it waits for a word: anything may happen there.
+/// Sells the article if there is one, under a lock that it gives back before it says how that went.
 async fn machine(way: &str, shop: &Path, url: &str) -> Result<()> {
     let guard = if matches!(way, "locked" | "fenced") {
         let client = fencelock::connect(url).await?;
@@ -41,46 +44,58 @@ async fn machine(way: &str, shop: &Path, url: &str) -> Result<()> {
     } else {
         None
     };
+    let told = sell(way, shop, guard.as_ref()).await?;
+    if let Some(guard) = guard {
+        // It may have been lost since: the story is about that.
+        let _ = guard.release().await;
+    }
+    say(&told)
+}
+/// After its look at the shelf it waits for a word: anything may happen there.
+async fn sell(way: &str, shop: &Path, guard: Option<&Guard>) -> Result<String> {
     let mut db = open(shop)?;
+    let look = |db: &Connection| -> Result<i64> {
+        Ok(db.query_row("SELECT n FROM stock WHERE id = 7", [], |row| row.get(0))?)
+    };
     if way == "transaction" {
         // Whoever comes meanwhile waits here.
         let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let left: i64 = tx.query_row("SELECT n FROM stock WHERE id = 7", [], |row| row.get(0))?;
-        say(if left > 0 { "there is one" } else { "sold out" })?;
+        let left = look(&tx)?;
         if left == 0 {
-            return Ok(());
+            return Ok("sold out".into());
         }
+        say("there is one")?;
         wait()?;
         tx.execute("UPDATE stock SET n = ?1 WHERE id = 7", [left - 1])?;
         tx.execute("INSERT INTO sale (article) VALUES (7)", [])?;
         tx.commit()?;
-        return say("sold");
+        return Ok("sold".into());
     }
-    let left: i64 = db.query_row("SELECT n FROM stock WHERE id = 7", [], |row| row.get(0))?;
+    let left = look(&db)?;
     // Yes, it is still ours. And then the machine stands still.
-    guard.as_ref().map_or(Ok(()), |guard| guard.check())?;
-    say(if left > 0 { "there is one" } else { "sold out" })?;
+    guard.map_or(Ok(()), |guard| guard.check())?;
     if left == 0 {
-        return Ok(());
+        return Ok("sold out".into());
     }
+    say("there is one")?;
     wait()?;
 
     let mut tx = Tx::new(seen(db.transaction())?);
-    if let (Some(guard), "fenced") = (&guard, way) {
+    if let (Some(guard), "fenced") = (guard, way) {
         // The shelf remembers the greatest token that it has seen, and refuses a lower one.
         if let Err(refused) = fence::check(&mut tx, Row::of("stock").key("id", 7), guard).await? {
-            return say(&format!("refused: {refused}"));
+            return Ok(format!("refused: {refused}"));
         }
     }
     // With a version the write says what was seen, and goes nowhere when that has changed.
     let unchanged = if way == "version" { " AND n = ?1 + 1" } else { "" };
     let write = format!("UPDATE stock SET n = ?1 WHERE id = 7{unchanged}");
     if seen(tx.execute(&write, [left - 1]))? == 0 {
-        return say("not sold, for somebody else has written since");
+        return Ok("not sold, for somebody else has written since".into());
     }
     seen(tx.execute("INSERT INTO sale (article) VALUES (7)", []))?;
     tx.commit().await?;
-    say("sold")
+    Ok("sold".into())
 }
 
 async fn stories(url: Option<&str>) -> Result<()> {
