@@ -23,6 +23,8 @@ const WATCH: Duration = Duration::from_millis(1_600);
 /// ... with so much in between, at least and at most; those behind the first not so often.
 const BETWEEN: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(25)];
 const NEAR: u32 = 7;
+/// Where there is no room for another one: it said when it began that its client lives.
+const AFTER_WATCH: Duration = Duration::from_millis(500);
 /// So often it is looked for places that were left behind ...
 const PLACES: Duration = Duration::from_secs(5);
 /// ... and whether the session is there that shows that we live: something in between may end one that says nothing.
@@ -81,10 +83,7 @@ pub(crate) async fn wait(
                 // Its next look is its sign of life.
                 Ok(Some(Reply::Unheard)) => shared.doubt_pulse(),
                 Ok(Some(Reply::Queued { busy: now, rest })) => {
-                    // It takes note of who has gone. Where there is no room for another watch he looks at once: this one said when it began
-                    // that he lives.
-                    let _ = pace.nap(BootClock.now(), now.ahead, rest);
-                    next = Duration::ZERO;
+                    next = pace.nap(BootClock.now(), now.ahead, rest).min(AFTER_WATCH);
                     request.queued(now.clone());
                     busy = now;
                     continue;

@@ -63,6 +63,25 @@ impl Waiter {
     }
 }
 
+/// Whoever has it, and two who wait.
+fn queue(server: &MariaDb) -> [Waiter; 3] {
+    let [mut before, mut first, mut second] = [1, 2, 3].map(|n| Waiter::new(server, "root", "x", n));
+    assert!(before.acquire().starts_with("done"));
+    for waiter in [&mut first, &mut second] {
+        let said = waiter.acquire();
+        assert!(said.starts_with("queued"), "{said}");
+    }
+    [before, first, second]
+}
+/// It is free, and nobody is passed.
+fn assert_in_order(first: &mut Waiter, second: &mut Waiter) {
+    let said = second.look(true);
+    assert!(said.starts_with("queued"), "he was passed: {said}");
+    let said = first.look(true);
+    assert!(said.starts_with("done"), "{said}");
+    first.release();
+}
+
 /// No procedure reads the list of all sessions, nor is any printed that does: the server makes it, on disk, for each who reads it, and one has
 /// died of it. (Red: it is looked for by a number in that list.)
 #[test]
@@ -125,22 +144,13 @@ fn one_without_a_pulse_is_in_front_while_his_session_is_there() {
 fn one_who_comes_by_another_session_is_in_front_again() {
     let server = MariaDb::start();
     drop(runtime().block_on(client(&server.url())));
-    let [mut before, mut first, mut second] = [1, 2, 3].map(|n| Waiter::new(&server, "root", "x", n));
-    assert!(before.acquire().starts_with("done"));
-    for waiter in [&mut first, &mut second] {
-        let said = waiter.acquire();
-        assert!(said.starts_with("queued"), "{said}");
-    }
+    let [mut before, mut first, mut second] = queue(&server);
     server.ask(&format!("KILL {}", first.session.ask("SELECT CONNECTION_ID()")));
     first.session = Session::new(&As(&server, "root"));
     let said = first.look(false);
     assert!(said.starts_with("queued"), "{said}");
     before.release();
-    let said = second.look(true);
-    assert!(said.starts_with("queued"), "he was passed: {said}");
-    let said = first.look(true);
-    assert!(said.starts_with("done"), "{said}");
-    first.release();
+    assert_in_order(&mut first, &mut second);
 }
 /// Until he has a pulse nobody watches: a watch goes on for a while when its client was killed, and the session in which it does so may be the
 /// one by which he came. (Red: he watches at once.)
@@ -222,12 +232,7 @@ async fn sixteen_who_want_it_all_the_time() {
 fn who_is_not_felt_is_told_so() {
     let server = MariaDb::start();
     drop(runtime().block_on(client(&server.url())));
-    let [mut before, mut first, mut second] = [1, 2, 3].map(|n| Waiter::new(&server, "root", "x", n));
-    assert!(before.acquire().starts_with("done"));
-    for waiter in [&mut first, &mut second] {
-        let said = waiter.acquire();
-        assert!(said.starts_with("queued"), "{said}");
-    }
+    let [mut before, mut first, mut second] = queue(&server);
     let who = format!("'', 'x', X'{:032}'", first.n);
     let client = format!("X'{:032}'", first.n);
     // One that is there, and one that was never.
@@ -241,11 +246,7 @@ fn who_is_not_felt_is_told_so() {
         }
     }
     before.release();
-    let said = second.look(true);
-    assert!(said.starts_with("queued"), "he was passed: {said}");
-    let said = first.look(true);
-    assert!(said.starts_with("done"), "{said}");
-    first.release();
+    assert_in_order(&mut first, &mut second);
 }
 /// The session is ended that shows that one lives who waits behind: his next look tells him, and he has another one. (Red: nobody
 /// asks: 15 s.)

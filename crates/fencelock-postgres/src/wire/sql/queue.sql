@@ -145,7 +145,8 @@ BEGIN
       -- (`fencelock_beat`).
       PERFORM set_config('synchronous_commit', 'off', true);
       UPDATE {s}.fencelock_client c SET until = {s}.fencelock_heard_until(t), pid = CASE WHEN {s}.fencelock_is_there(c.pid) THEN c.pid END
-        WHERE c.client = p_client AND NOT {s}.fencelock_alive(c.until, c.pid, {s}.fencelock_heard_until(t) - interval '250 milliseconds');
+        WHERE c.client = p_client
+          AND (c.until < {s}.fencelock_heard_until(t) - interval '250 milliseconds' OR NOT {s}.fencelock_alive(c.until, c.pid, t));
     END IF;
     RETURN {s}.fencelock_tell('queued', l, t, w.ticket);
   END IF;
