@@ -1,4 +1,5 @@
 //! etcd: one member, several processes. Holds live by leases of their client.
+use crate::ways::Ways;
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Server, Sessions,
@@ -7,10 +8,7 @@ use fencelock_conformance::{
 use fencelock_core::{Client, Engine, Page};
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::Etcd;
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 pub(crate) struct One;
 #[async_trait]
@@ -25,7 +23,7 @@ impl Family for One {
         false
     }
     fn start(&self) -> Box<dyn Fixture> {
-        Box::new(Store(Etcd::start(), Mutex::default()))
+        Box::new(Store(Etcd::start(), Ways::default()))
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, SPACE, ttl).await
@@ -39,15 +37,14 @@ async fn open(address: &str, namespace: &str, ttl: Duration) -> Arc<dyn Engine> 
     Arc::new(EtcdEngine::connect(config).await.unwrap())
 }
 
-/// And the ways of its clients, for as long as it lives.
-struct Store(Etcd, Mutex<Vec<Arc<Proxy>>>);
+/// And the ways of its clients.
+struct Store(Etcd, Ways);
 impl Store {
     /// A client with a way of its own to the server.
     async fn client(&self, namespace: &str, ttl: Duration) -> Link {
-        let proxy = Arc::new(Proxy::start(([127, 0, 0, 1], self.0.client_port(0)).into(), bytes));
-        self.1.lock().unwrap().push(proxy.clone());
+        let proxy = Proxy::start(([127, 0, 0, 1], self.0.client_port(0)).into(), bytes);
         let engine = open(&format!("etcd://{}", proxy.address()), namespace, ttl).await;
-        Link::new(engine).cut_by(move |cut| proxy.silent(cut))
+        self.1.link(engine, proxy)
     }
 }
 #[async_trait]

@@ -8,6 +8,7 @@ mod postgres;
 mod quorum;
 mod redis;
 mod sqlite;
+mod ways;
 mod zookeeper;
 
 use fencelock_zookeeper::Dialect;

@@ -1,5 +1,6 @@
 //! MariaDB: one server, several processes. Leases by its own clock, without doorbells and with them; named locks, which live with sessions of
 //! the server; and rows of a table that others use, too.
+use crate::ways::Ways;
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, proxy::Proxy,
@@ -7,10 +8,7 @@ use fencelock_conformance::{
 use fencelock_core::{Client, Engine, Name, Page, Token};
 use fencelock_mysql::{Config, Strategy};
 use fencelock_testkit::MariaDb;
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 pub(crate) enum Lease {
     AsItComes,
@@ -75,7 +73,7 @@ impl Family for Lease {
         // In full a hundred clients of each trial wait, each by connections of its own.
         let server = MariaDb::with(&["--max-connections=4000"]);
         let (session, shared) = (matches!(self, Self::Session), matches!(self, Self::ShedLock));
-        Box::new(Store { server, query: self.query(), session, shared, proxies: Mutex::default() })
+        Box::new(Store { server, query: self.query(), session, shared, ways: Ways::default() })
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, NAMESPACE, ttl).await
@@ -98,7 +96,7 @@ struct Store {
     session: bool,
     /// With others: their table has no place for what is ours alone.
     shared: bool,
-    proxies: Mutex<Vec<Arc<Proxy>>>,
+    ways: Ways,
 }
 impl Store {
     fn url(&self) -> String {
@@ -109,11 +107,10 @@ impl Store {
         if !self.session {
             return Link::cuttable(open(&self.url(), namespace, ttl).await);
         }
-        let proxy = Arc::new(Proxy::mysql(([127, 0, 0, 1], self.server.port()).into()));
-        self.proxies.lock().unwrap().push(proxy.clone());
+        let proxy = Proxy::mysql(([127, 0, 0, 1], self.server.port()).into());
         let place = format!("127.0.0.1:{}", self.server.port());
         let engine = open(&self.url().replace(&place, &proxy.address().to_string()), namespace, ttl).await;
-        Link::new(engine).cut_by(move |cut| proxy.silent(cut))
+        self.ways.link(engine, proxy)
     }
 }
 #[async_trait]

@@ -1,5 +1,6 @@
 //! PostgreSQL: one server, several processes. Leases by its own clock. As it comes; where transactions are serializable unless they say
 //! otherwise; through a pooler of transactions, where nobody can listen; and in the rows of a table that others use, too.
+use crate::ways::Ways;
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Records, Server, Sessions, WakeUps, eventually,
@@ -8,10 +9,7 @@ use fencelock_conformance::{
 use fencelock_core::{Client, Engine, Name, Page, Token};
 use fencelock_postgres::{Config, Strategy};
 use fencelock_testkit::{PgBouncer, Postgres};
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 pub(crate) enum Lease {
     AsItComes,
@@ -65,7 +63,7 @@ impl Family for Lease {
         };
         let pooler = matches!(self, Self::Pooled).then(|| PgBouncer::start(&server, "transaction"));
         let (session, shared) = (matches!(self, Self::Session), matches!(self, Self::ShedLock));
-        Box::new(Store { server, pooler, session, shared, proxies: Mutex::default() })
+        Box::new(Store { server, pooler, session, shared, ways: Ways::default() })
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, NAMESPACE, ttl).await
@@ -88,7 +86,7 @@ struct Store {
     session: bool,
     /// With others: their table has no place for what is ours alone.
     shared: bool,
-    proxies: Mutex<Vec<Arc<Proxy>>>,
+    ways: Ways,
 }
 impl Store {
     fn url(&self) -> String {
@@ -104,11 +102,10 @@ impl Store {
         if !self.session {
             return Link::cuttable(open(&self.url(), namespace, ttl).await);
         }
-        let proxy = Arc::new(Proxy::postgres(([127, 0, 0, 1], self.server.port()).into()));
-        self.proxies.lock().unwrap().push(proxy.clone());
+        let proxy = Proxy::postgres(([127, 0, 0, 1], self.server.port()).into());
         let place = format!("127.0.0.1:{}", self.server.port());
         let engine = open(&self.url().replace(&place, &proxy.address().to_string()), namespace, ttl).await;
-        Link::new(engine).cut_by(move |cut| proxy.silent(cut))
+        self.ways.link(engine, proxy)
     }
 }
 #[async_trait]

@@ -1,4 +1,5 @@
 //! ZooKeeper: one server, several processes, Curator's layout and kazoo's. Holds live with the session of their client.
+use crate::ways::Ways;
 use async_trait::async_trait;
 use fencelock_conformance::{
     Connection as Link, Deletions, Family, Fixture, Namespaces, Server, Sessions,
@@ -7,10 +8,7 @@ use fencelock_conformance::{
 use fencelock_core::{Client, Engine, Page};
 use fencelock_testkit::{ZooKeeper, ZooKeeperOptions};
 use fencelock_zookeeper::{Config, Dialect, ZooKeeperEngine};
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 /// In this layout.
 pub(crate) struct One(pub(crate) Dialect);
@@ -41,7 +39,7 @@ impl Family for One {
         // Sessions as short as trials ask for, and as long.
         let options =
             ZooKeeperOptions { tick: Duration::from_millis(200), max_session: DAY, ..ZooKeeperOptions::default() };
-        Box::new(Store(ZooKeeper::with(options), self.0, Mutex::default()))
+        Box::new(Store(ZooKeeper::with(options), self.0, Ways::default()))
     }
     async fn reach(&self, address: &str, ttl: Duration) -> Arc<dyn Engine> {
         open(address, self.0, SPACE, ttl).await
@@ -57,15 +55,14 @@ async fn open(address: &str, dialect: Dialect, namespace: &str, ttl: Duration) -
     Arc::new(ZooKeeperEngine::connect(config).await.unwrap())
 }
 
-/// And the ways of its clients, for as long as it lives.
-struct Store(ZooKeeper, Dialect, Mutex<Vec<Arc<Proxy>>>);
+/// And the ways of its clients.
+struct Store(ZooKeeper, Dialect, Ways);
 impl Store {
     /// A client with a way of its own to the server.
     async fn client(&self, namespace: &str, ttl: Duration) -> Link {
-        let proxy = Arc::new(Proxy::start(([127, 0, 0, 1], self.0.client_port(0)).into(), bytes));
-        self.2.lock().unwrap().push(proxy.clone());
+        let proxy = Proxy::start(([127, 0, 0, 1], self.0.client_port(0)).into(), bytes);
         let engine = open(&format!("zookeeper://{}", proxy.address()), self.1, namespace, ttl).await;
-        Link::new(engine).cut_by(move |cut| proxy.silent(cut))
+        self.2.link(engine, proxy)
     }
 }
 #[async_trait]
