@@ -19,7 +19,7 @@ use fencelock_core::{BootClock, Busy, Claim, Clock, Grant, Holder, Kind, Lease a
 use std::{collections::HashMap, time::Duration};
 
 /// A hold that is still there after so long is watched, so that short ones cost nothing (SAFETY G6).
-const SETTLED: Duration = Duration::from_secs(1);
+const SETTLED: Duration = Duration::from_millis(800);
 /// The kinds whose keys are told apart; who takes a name looks that no other one has it (SAFETY K1).
 pub(crate) const KINDS: [Kind; 4] = [Kind::Mutex, Kind::RwLock, Kind::Semaphore, Kind::Cell];
 
