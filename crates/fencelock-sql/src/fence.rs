@@ -79,6 +79,7 @@ impl From<&Row> for Resource {
 }
 
 const CHECK: &str = "fence check";
+const ONCE: &str = "its table is made once: by fence::create_table, or by whoever may with what fence::table says";
 
 /// Writes token and owner, unless a newer token, or the same one of another owner, is there (SAFETY T5). Make it the first statement of the
 /// transaction: its row lock lets one writer in at a time. Outside of a savepoint of your own: who rolls back to that takes the check back, too.
@@ -234,7 +235,12 @@ async fn named<T: Transaction>(step: &mut Step<'_, T>, name: &str, stamp: &Stamp
          WHERE fencelock_fence.token < excluded.token \
          OR (fencelock_fence.token = excluded.token AND fencelock_fence.owner = excluded.owner)"
     });
-    if step.send(&statement).await?.affected == 1 && !mysql {
+    let sent = step.send(&statement).await;
+    let sent = sent.map_err(|error| match error.kind() {
+        ErrorKind::InvalidConfig => step.spoil(error.hint(ONCE)),
+        _ => error,
+    });
+    if sent?.affected == 1 && !mysql {
         return Ok(Found::Written);
     }
     match look(step, &row, stamp, false).await? {
@@ -350,12 +356,13 @@ pub fn triggers(dialect: Dialect, table: &str, token: &str, owner: &str) -> Resu
 ///
 /// The first statement of the transaction is the place for it, outside of any savepoint of your own. [`Refused::Lost`]: the lease is over, and the transaction
 /// cannot be committed any more. Who waits for the lock waits for your commit: keep it short, and let
-/// `idle_in_transaction_session_timeout` end one whose client is gone.
+/// `idle_in_transaction_session_timeout` end one whose client is gone. Commit before you release: the release of a reader's hold, or of permits, is
+/// refused while the transaction keeps its row.
 ///
 /// # Errors
 /// `Unsupported` elsewhere, and for a lock that lives with a session of the server, which no row keeps: use [`check`]. One in ShedLock's table
-/// is not found, so it is taken for lost. `Conflict` under `REPEATABLE READ`, where the lock was renewed since the transaction began to
-/// read. `InvalidConfig`: the lock's tables are not in this schema.
+/// is not found, so it is taken for lost. `Conflict` under `REPEATABLE READ` and `SERIALIZABLE`, where somebody else has had the lock since the
+/// transaction began to read. `InvalidConfig`: the lock's tables are not in this schema.
 ///
 /// # Cancel safety
 /// Dropped half-way, it leaves the transaction unusable.

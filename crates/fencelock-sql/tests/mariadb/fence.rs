@@ -27,6 +27,17 @@ async fn orders() -> MariaDb {
     server
 }
 
+/// Without its table a name is no fence: that is told, with the way out. (Red: told as any name that is wrong.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_missing() {
+    let server = MariaDb::start();
+    let mut db = connect(&server).await;
+    let mut tx = begin(&mut db).await;
+    let error = fence::check(&mut tx, "orders/42", stamp(5, "a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(["fencelock_fence", "fence::create_table"].iter().all(|word| error.to_string().contains(word)), "{error}");
+    assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::InvalidConfig);
+}
 /// Lower tokens and the same one of somebody else are refused, and leave nothing that could be committed (SAFETY T5), however the driver
 /// counts rows, under both isolation levels. (Red: `<=` without the owner; the owner assigned after the token; affected rows
 /// of the upsert; the state left alive.)

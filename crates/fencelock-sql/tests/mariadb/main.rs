@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test fails where it unwraps")]
 #[path = "../common/bad_rows.rs"]
 mod bad_rows;
+#[path = "../common/broken.rs"]
+mod broken;
+mod connection;
 mod fence;
 mod lock;
 #[path = "../common/storm.rs"]

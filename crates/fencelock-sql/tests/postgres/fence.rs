@@ -1,12 +1,17 @@
 //! Fence checks.
-use super::{storm::Storm, *};
+use super::{
+    storm::{Storm, Writer},
+    *,
+};
 use fencelock_core::{ErrorKind, Token};
 use fencelock_sql::{
-    Dialect, Refused, Row,
+    Dialect, Refused, Retry, Row,
     fence::{self, Resource, Stamp},
+    seen,
 };
 use fencelock_testkit::PgBouncer;
 use std::sync::Arc;
+use tokio_postgres::IsolationLevel;
 
 fn stamp(token: i64, owner: &str) -> Stamp {
     Stamp::new(Token::new(token).unwrap(), owner)
@@ -48,6 +53,17 @@ async fn the_table_is_made_by_several() {
         }
         server.ask("DROP TABLE fencelock_fence");
     }
+}
+/// Without its table a name is no fence: that is told, with the way out. (Red: told as any name that is wrong.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_table_that_is_missing() {
+    let server = Postgres::start();
+    let mut db = connect(&server).await;
+    let mut tx = begin(&mut db).await;
+    let error = fence::check(&mut tx, "orders/42", stamp(5, "a")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    assert!(["fencelock_fence", "fence::create_table"].iter().all(|word| error.to_string().contains(word)), "{error}");
+    assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::InvalidConfig);
 }
 /// The condition of `docs/guide/fenced-writes.md`, to the letter: one holder writes more than once, and no older one after it. (Red: `<`.)
 #[test]
@@ -113,7 +129,7 @@ async fn the_newest_writes() {
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
 }
 /// A storm of stale and fresh writers, some pausing between their token and their write: no stale write is accepted, every fresh one is. The
-/// tokens of a counter first, then those of a lock of the engine. (Red: the check left out: stale writes; `<` for `<=`, with the same owner:
+/// tokens of a counter first, then those of a lock of the engine; under each isolation level side by side. (Red: the check left out: stale writes; `<` for `<=`, with the same owner:
 /// fresh ones are refused; every seventh refused for a token that nobody has written.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_storm_of_writers() {
@@ -150,26 +166,47 @@ async fn storm_of_writers(server: &Postgres, url: &str) {
     }
 }
 async fn writes((n, r): (usize, i32), url: String, resource: Resource, storm: Arc<Storm>) {
-    let (mut db, connection) = tokio_postgres::connect(&url, NoTls).await.unwrap();
-    tokio::spawn(connection);
-    'all: for i in 0..storm.rounds() {
-        let writer = storm.next(n, i % 3 == 0).await;
-        let mut tx = begin(&mut db).await;
-        let log = "INSERT INTO log (resource, token) VALUES ($1, $2)";
-        // Twice: the same holder writes again.
-        for _ in 0..2 {
-            let got = fence::check(&mut tx, resource.clone(), &writer.stamp).await.unwrap();
-            if let Err(Refused::Stale { token: newer, .. }) = got {
-                tx.execute(log, &[&r, &writer.token]).await.unwrap();
-                assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Lost);
-                storm.refused(writer, newer);
-                continue 'all;
+    let levels = [IsolationLevel::ReadCommitted, IsolationLevel::RepeatableRead, IsolationLevel::Serializable];
+    let mut db = connect_by(&url).await;
+    for i in 0..storm.rounds() {
+        let (writer, mut retry) = (storm.next(n, i % 3 == 0).await, Retry::default().tries(100));
+        loop {
+            let done = write(&mut db, levels[n % 3], r, &resource, &writer).await;
+            if retry.again(&done).await {
+                continue;
             }
+            match done.unwrap() {
+                None => storm.written(writer).await,
+                Some(newer) => storm.refused(writer, newer),
+            }
+            break;
         }
-        tx.execute(log, &[&r, &writer.token]).await.unwrap();
-        tx.commit().await.unwrap();
-        storm.written(writer).await;
     }
+}
+/// The newer one, if there is one.
+async fn write(
+    db: &mut Client,
+    level: IsolationLevel,
+    r: i32,
+    resource: &Resource,
+    writer: &Writer,
+) -> fencelock_core::Result<Option<i64>> {
+    let mut tx = Tx::new(seen(db.build_transaction().isolation_level(level).start().await)?);
+    let log = "INSERT INTO log (resource, token) VALUES ($1, $2)";
+    // Twice: the same holder writes again.
+    for _ in 0..2 {
+        if let Err(Refused::Stale { token: newer, .. }) = fence::check(&mut tx, resource.clone(), &writer.stamp).await?
+        {
+            // It may be in the way of another one.
+            drop(tx.execute(log, &[&r, &writer.token]).await);
+            assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Lost);
+            return Ok(Some(newer));
+        }
+    }
+    let done = tx.execute(log, &[&r, &writer.token]).await;
+    tx.seen(done)?;
+    tx.commit().await?;
+    Ok(None)
 }
 /// The trigger refuses who forgets to compare. (Red: without it.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

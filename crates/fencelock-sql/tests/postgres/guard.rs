@@ -7,6 +7,7 @@ use fencelock_testkit::{
     Session,
     processes::{bar, percentile, tenth},
 };
+use tokio_postgres::IsolationLevel;
 
 pub(crate) async fn locks(url: &str) -> Locks {
     let engine = fencelock_postgres::connect(Config::from_url(url).unwrap()).await.unwrap();
@@ -143,6 +144,36 @@ async fn renewals_do_not_wait() {
     tx.commit().await.unwrap();
     alone.release().await.unwrap();
     beside.release().await.unwrap();
+}
+/// Whatever the isolation, and whatever was read before: a hold that was renewed since guards, and one that somebody else has taken over since, which the
+/// transaction's own snapshot does not show, is a conflict. (Red: a read without its clause.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn isolated() {
+    let server = orders();
+    let (a, b, mut db) = (locks(&server.url()).await, locks(&server.url()).await, connect(&server).await);
+    for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
+        for taken_over in [false, true] {
+            let held = a.mutex("x").ttl(3 * SEC).lock().await.unwrap();
+            let hold = Hold::from(&held);
+            let mut tx = Tx::new(db.build_transaction().isolation_level(level).start().await.unwrap());
+            tx.query("SELECT state FROM orders", &[]).await.unwrap();
+            soon(held.renewed()).await;
+            if !taken_over {
+                fence::guard(&mut tx, hold).await.unwrap().unwrap();
+                // Nobody has it before the commit.
+                held.release().await.unwrap();
+                assert!(b.mutex("x").try_lock().await.unwrap().is_err());
+                tx.commit().await.unwrap();
+                continue;
+            }
+            b.force_release("x", held.token()).await.unwrap();
+            let next = b.mutex("x").lock().await.unwrap();
+            let error = fence::guard(&mut tx, hold).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Conflict);
+            next.release().await.unwrap();
+        }
+    }
 }
 /// A lease that runs out while the guard waits for the lock's row is over, though it was good when the statement began. (Red: the end compared in the
 /// statement's own condition.)

@@ -4,6 +4,9 @@
 mod advisory;
 #[path = "../common/bad_rows.rs"]
 mod bad_rows;
+#[path = "../common/broken.rs"]
+mod broken;
+mod connection;
 mod fence;
 mod guard;
 #[path = "../common/guarded.rs"]
