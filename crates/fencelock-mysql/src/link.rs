@@ -223,10 +223,11 @@ impl Driver {
         };
         Ok(Self { hosts: config.hosts.iter().map(opts).collect(), good: AtomicUsize::new(0) })
     }
-    /// To the first of the servers that takes writes.
+    /// To the first of the servers that takes writes: one that is silent keeps nobody from the others (SAFETY E8).
     async fn connect(&self) -> Result<Session, Fault> {
         let (many, first) = (self.hosts.len(), self.good.load(Relaxed));
-        let (limit, mut why) = (if many > 1 { ONE_HOST } else { CONNECT_TIMEOUT }, Fault::Unreached);
+        let part = |many: usize| ONE_HOST.min(CONNECT_TIMEOUT.mul_f32(0.9) / u32::try_from(many).unwrap_or(u32::MAX));
+        let (limit, mut why) = (if many > 1 { part(many) } else { CONNECT_TIMEOUT }, Fault::Unreached);
         for at in (first..many).chain(0..first) {
             match timeout(limit, self.reach(at)).await.unwrap_or(Err(Fault::Unreached)) {
                 Ok(session) => {
@@ -470,7 +471,7 @@ impl Link {
             let what = format!("the tables are of version {version}, and this is version {}", schema::VERSION);
             return Err(Fault::Unusable {
                 what,
-                hint: "use the same version of fencelock everywhere, or another database",
+                hint: "use the same version of fencelock everywhere: another database is another set of locks",
             });
         }
         if config.strategy == Strategy::ShedLock {

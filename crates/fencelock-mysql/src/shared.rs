@@ -247,11 +247,11 @@ impl Shared {
             .number(micros(pause[1]))
             .flag(bell.is_some())
             .end();
-        // Long enough that nobody wakes up in between to see how long it has been.
+        let limit = long + PATIENCE;
         let Some(mut own) = bell.take() else {
-            return self.link.run(&conn, Lane::Watches, 3 * PATIENCE, &call).await.map(Some);
+            return self.link.run(&conn, Lane::Watches, limit, &call).await.map(Some);
         };
-        let seen = own.run(3 * PATIENCE, call).await?;
+        let seen = own.run(limit, call).await?;
         *bell = Some(own);
         Ok(Some(seen))
     }

@@ -1,4 +1,4 @@
-//! A way to the server with a certificate of one's own.
+//! Ways to the server: with a certificate of one's own, and past hosts that are silent.
 //!
 //! Which fault was planted to see one go red stands at it.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
@@ -8,7 +8,7 @@ use fencelock_conformance::within;
 use fencelock_core::ErrorKind;
 use fencelock_mysql::MysqlEngine;
 use fencelock_testkit::{MariaDb, Pki};
-use std::os::unix::fs::PermissionsExt;
+use std::{net::TcpListener, os::unix::fs::PermissionsExt};
 
 /// An account that needs a certificate: leases, doorbells and sessions show it. (Red: no certificate shown.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,5 +52,17 @@ async fn with_a_certificate() {
         assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
         let said = error.to_string();
         assert!(["nothing", "missing"].iter().any(|name| said.contains(name)), "{said}");
+    }
+}
+/// The first hosts take connections and say nothing. (Red: two seconds for each of them, of five.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hosts_that_are_silent() {
+    let (server, mute) = (MariaDb::start(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let mute = mute.local_addr().unwrap();
+    for many in [1, 3] {
+        let url = format!("mysql://root@{}127.0.0.1:{}/test", format!("{mute},").repeat(many), server.port());
+        let engine = fencelock_mysql::connect(fencelock_mysql::Config::from_url(&url).unwrap()).await.unwrap();
+        let client = fencelock_core::Client::builder(engine).build().unwrap();
+        client.mutex("x").try_lock().await.unwrap().unwrap().release().await.unwrap();
     }
 }

@@ -348,6 +348,24 @@ async fn a_look_on_connections_that_are_silent() {
     println!("answered after {:?}", began.elapsed());
     assert!(began.elapsed() < 5 * SEC, "{:?}", began.elapsed());
 }
+/// Nothing comes on any connection any more while somebody is watched for: he looks by himself three seconds after his watch should have ended, and
+/// the lock, which is his, lies unused no longer. (Red: a watch that is waited for for nine seconds.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_on_a_connection_that_is_silent() {
+    let server = MariaDb::start();
+    let (proxy, url) = proxied(&server);
+    let (a, b) = (client(&url).await, client(&server.url()).await);
+    let held = b.mutex("x").lock().await.unwrap();
+    let met = first(&proxy, "watch", 1, Trouble::None);
+    let wait = tokio::spawn(a.mutex("x").lock());
+    eventually("it is watched for", || std::future::ready(met.load(SeqCst) == 1)).await;
+    proxy.mute_all();
+    held.release().await.unwrap();
+    let began = Instant::now();
+    soon(wait).await.unwrap().unwrap().release().await.unwrap();
+    println!("in after {:?}", began.elapsed());
+    assert!(began.elapsed() < 7 * SEC, "{:?}", began.elapsed());
+}
 /// Those who wait go to another server while their pulse beats on at the one before: it is felt there soon, and until then nobody takes them
 /// for dead. (Red: a pulse that is asked nothing but whether it is there.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
