@@ -2,7 +2,7 @@
 use crate::wire::call::literal;
 
 /// Of the tables and functions together.
-pub(crate) const VERSION: i64 = 7;
+pub(crate) const VERSION: i64 = 8;
 /// Of what comes to them for locks that are shared with ShedLock.
 pub(crate) const SHEDLOCK: i64 = 2;
 /// Whoever makes them does so alone.
@@ -52,7 +52,7 @@ pub(crate) fn common(schema: &str) -> Part {
         version: format!("(SELECT version FROM {schema}.fencelock_meta)"),
         wanted: VERSION,
         what: "the tables",
-        way_out: "use the same version of fencelock everywhere, or another schema",
+        way_out: "use the same version of fencelock everywhere: another schema is another set of locks",
     }
 }
 /// What comes to it for locks that are shared with ShedLock.

@@ -56,12 +56,13 @@ BEGIN
 END
 $f$;
 
--- The clock was set back, and something ends later than its lease is long: whoever looks without the lock's row knows nothing by it.
+-- The clock was set back, and something ends later than its lease is long, by more than what is granted while this looks: whoever looks without
+-- the lock's row knows nothing by it.
 CREATE FUNCTION {s}.fencelock_is_skewed(l {s}.fencelock_lock, t timestamptz) RETURNS boolean LANGUAGE plpgsql AS $f$
 BEGIN
-  RETURN l.hold IS NOT NULL AND l.until > t + {s}.fencelock_span(l.ttl)
+  RETURN l.hold IS NOT NULL AND l.until > t + {s}.fencelock_span(l.ttl) + interval '1 second'
     OR l.kind IN ('rw_lock', 'semaphore') AND EXISTS (SELECT FROM {s}.fencelock_holder h
-      WHERE h.space = l.space AND h.name = l.name AND h.until > t + {s}.fencelock_span(h.ttl));
+      WHERE h.space = l.space AND h.name = l.name AND h.until > t + {s}.fencelock_span(h.ttl) + interval '1 second');
 END
 $f$;
 
@@ -132,7 +133,8 @@ BEGIN
     IF w.hold <> p_hold AND {s}.fencelock_alive(w.until, w.pid, t) IS NOT TRUE THEN
       -- One who is deaf for a moment keeps his place, and is passed: also when the server itself stood still for some seconds.
       IF settled AND (w.until IS NULL OR w.until < t - interval '30 seconds') THEN
-        DELETE FROM {s}.fencelock_waiter q WHERE q.space = l.space AND q.name = l.name AND q.ticket = w.ticket;
+        DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (ARRAY(SELECT o.ctid FROM {s}.fencelock_waiter o
+          WHERE o.space = l.space AND o.name = l.name AND o.ticket = w.ticket FOR UPDATE SKIP LOCKED));
       END IF;
       CONTINUE;
     END IF;
