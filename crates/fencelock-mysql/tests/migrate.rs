@@ -9,8 +9,10 @@ use common::*;
 use fencelock_core::{Admin, ErrorKind};
 use fencelock_mysql::{Config, connect};
 use fencelock_testkit::MariaDb;
-use std::future::ready;
+use std::{future::ready, io::Write as _, process::Stdio};
 
+/// The engine's page.
+const PAGE: &str = include_str!("../src/docs.md");
 const ROLE: &str = "app@127.0.0.1";
 /// None of them names one account.
 const NOBODY: [&str; 3] = ["", "@127.0.0.1", "app@"];
@@ -64,6 +66,40 @@ fn start() -> MariaDb {
 }
 fn app(server: &MariaDb, more: &str) -> String {
     server.url().replace("root@", "app@") + more
+}
+/// What prints statements; they are run.
+fn drop_by(server: &MariaDb, prints: &str) {
+    server.ask(&server.ask(prints));
+}
+/// What is printed is what is made, whatever the terminal's own mode. (Red: a column more in one of them.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_printed_is_what_is_made() {
+    let server = MariaDb::with(&["--sql-mode=ANSI,NO_BACKSLASH_ESCAPES"]);
+    let config = Config::from_url(&(server.url() + "?strategy=shedlock")).unwrap();
+    let ours = [
+        "table_name, engine, row_format, table_collation FROM information_schema.tables WHERE table_schema",
+        "table_name, column_name, column_type, column_default, is_nullable, collation_name, extra \
+         FROM information_schema.columns WHERE table_schema",
+        "table_name, index_name, seq_in_index, column_name, non_unique FROM information_schema.statistics WHERE table_schema",
+        // The terminal takes comments out.
+        r"routine_name, REGEXP_REPLACE(REGEXP_REPLACE(routine_definition, '-- [^\n]*', ''), '\s+', ' '), sql_data_access,
+         security_type, sql_mode, routine_comment FROM information_schema.routines WHERE routine_schema",
+        "specific_name, ordinal_position, parameter_mode, parameter_name, dtd_identifier \
+         FROM information_schema.parameters WHERE specific_schema",
+    ];
+    let all = || ours.map(|what| server.ask(&format!("SELECT {what} = 'test' ORDER BY 1, 2, 3")));
+    let printed = config.schema(None).await.unwrap();
+    let mut terminal = server.client("source /dev/stdin");
+    let mut terminal = terminal.stdin(Stdio::piped()).spawn().unwrap();
+    terminal.stdin.take().unwrap().write_all(printed.as_bytes()).unwrap();
+    assert!(terminal.wait().unwrap().success());
+    let printed = all();
+    server.ask("DROP DATABASE test; CREATE DATABASE test");
+    config.migrate(None).await.unwrap();
+    for ((printed, made), what) in printed.iter().zip(all()).zip(ours) {
+        assert!(!made.is_empty(), "{what}");
+        assert_eq!(*printed, made, "{what}");
+    }
 }
 /// A sign of life that is refused for a while costs no session its holds. (Red: the first refusal ends it.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -109,6 +109,33 @@ async fn a_pool_of_one() {
     psql.args(["-X", "-q", "-A", "-t", "-c", "SHOW transaction_isolation", "-c", "SHOW synchronous_commit", &url]);
     assert_eq!(String::from_utf8(psql.output().unwrap().stdout).unwrap(), "serializable\nlocal\n");
 }
+/// Others have all that a pooler lends: whoever tries is told, whoever holds loses it before anybody else has it, and when it is lent again
+/// everything goes on. (Red: a renewal that waits in the pooler's line for longer than its lease.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pool_that_others_have() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::with_pool(&server, "transaction", 1);
+    let url = server.url_through(&pooler);
+    let (a, direct) = (client(&url).await, client(&server.url()).await);
+    let held = a.mutex("x").ttl(4 * SEC).lock().await.unwrap();
+    let next = tokio::spawn(direct.mutex("x").lock());
+    queued(&direct, "x", 1).await;
+    let mut psql = std::process::Command::new("psql");
+    let mut others = psql.args(["-X", "-q", "-c", "SELECT pg_sleep(8)", &url]).stdout(Stdio::null()).spawn().unwrap();
+    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(8)' AND state = 'active'";
+    eventually("they have it", || std::future::ready(server.ask(sleeps) == "1")).await;
+    let (refused, lost, (next, granted)) = tokio::join!(
+        async { soon(a.mutex("y").try_lock()).await.map(drop).unwrap_err() },
+        async { (soon(held.lost()).await, Instant::now()).1 },
+        async { (soon(next).await.unwrap().unwrap(), Instant::now()) },
+    );
+    assert_eq!(refused.kind(), ErrorKind::Unreachable, "{refused}");
+    assert!(lost <= granted, "told {:?} after somebody else had it", lost - granted);
+    assert_eq!(server.ask(sleeps), "1", "the run must bite");
+    assert!(others.wait().unwrap().success());
+    soon(a.mutex("y").lock()).await.unwrap().release().await.unwrap();
+    next.release().await.unwrap();
+}
 /// Behind a pooler of transactions nobody listens: what was told there would be somebody else's, and whoever is taken to be alive by a process of
 /// the server that is not his is passed when that one ends. Also where many come between two looks. (Red: a look that is made once.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

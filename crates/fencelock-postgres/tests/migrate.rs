@@ -11,6 +11,8 @@ use fencelock_postgres::{Config, connect};
 use fencelock_testkit::Postgres;
 use std::{future::ready, io::Write, process::Stdio};
 
+/// The engine's page.
+const PAGE: &str = include_str!("../src/docs.md");
 const ROLE: &str = "app";
 /// None of them names one role.
 const NOBODY: [&str; 2] = ["", "public"];
@@ -62,6 +64,9 @@ fn start() -> Postgres {
 }
 fn app(server: &Postgres, more: &str) -> String {
     server.url().replace("postgres@", "app@") + more
+}
+fn drop_by(server: &Postgres, block: &str) {
+    server.ask(block);
 }
 /// By psql, as it comes.
 fn by_hand(server: &Postgres, script: &str) -> bool {

@@ -488,6 +488,22 @@ async fn each_table_that_is_gone() {
         }
     }
 }
+/// The same of those that cells need, and every new name. (Red: as there.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tables_of_cells_that_are_gone() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    for table in ["fencelock_cell", "fencelock_write", "fencelock_meta"] {
+        let cell = a.cell(table);
+        server.ask(&format!("ALTER TABLE {table} RENAME TO gone"));
+        let error = soon(cell.update(|_| "v")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{table}: {error}");
+        let said = error.to_string();
+        assert!(said.contains(table) && said.contains("fencelock migrate"), "{error}");
+        server.ask(&format!("ALTER TABLE gone RENAME TO {table}"));
+        soon(cell.update(|_| "v")).await.unwrap();
+    }
+}
 /// Names of every plane of Unicode, of 512 bytes, and with what means something to SQL.
 fn odd_names() -> Vec<String> {
     let planes = (0..=16_u32).flat_map(|plane| [0x41, 0x1_0, 0xfffd].map(|c| char::from_u32((plane << 16) + c)));

@@ -357,11 +357,12 @@ pub(super) struct Vanish {
     query: &'static str,
     claims: &'static [(&'static str, Claim, Claim)],
     table: &'static str,
+    command: &'static str,
 }
-pub(super) const VANISH: Vanish = Vanish { query: "", claims: &CLAIMS, table: "fencelock_lock" };
+pub(super) const VANISH: Vanish = Vanish { query: "", claims: &CLAIMS, table: "fencelock_lock", command: "acquire(" };
 /// The n-th one, by this way; how long until the next one is in after what it waited for goes.
 async fn vanishes<T>(n: usize, asks: Vanish, way: impl FnOnce(&Server) -> (Proxy, String, T)) -> Duration {
-    let Vanish { query, claims, table } = asks;
+    let Vanish { query, claims, table, command } = asks;
     let (server, (name, claim, other)) = (Server::start(), claims[n / 2 % claims.len()]);
     let b = client(&(server.url() + query)).await;
     Any::lock(&b, name, claim, 60 * SEC).await.unwrap().release().await.unwrap();
@@ -373,7 +374,7 @@ async fn vanishes<T>(n: usize, asks: Vanish, way: impl FnOnce(&Server) -> (Proxy
         _ => (lock_table(table), UNLOCK_TABLE),
     };
     session.ask(&keeps);
-    let asked = first_of(&proxy, "acquire(".to_owned(), 1, Trouble::None);
+    let asked = first_of(&proxy, command.to_owned(), 1, Trouble::None);
     let wait = tokio::spawn(async move { Any::lock(&a, name, claim, 60 * SEC).await });
     eventually("it asks", || std::future::ready(asked.load(SeqCst) > 0)).await;
     // It has arrived; nothing else does, of what would take it back.
@@ -398,21 +399,23 @@ async fn vanishes<T>(n: usize, asks: Vanish, way: impl FnOnce(&Server) -> (Proxy
 /// (Red: no end that is compared, where a wait for the table has no limit either.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_vanishes_while_it_waits() {
-    let way = |server: &Server| {
-        let (proxy, url) = proxied(server);
-        (proxy, url, ())
-    };
-    client_that_vanishes_while_it_waits(NAME, VANISH, way).await;
+    client_that_vanishes_while_it_waits(NAME, VANISH, directly).await;
+}
+fn directly(server: &Server) -> (Proxy, String, ()) {
+    let (proxy, url) = proxied(server);
+    (proxy, url, ())
+}
+/// The same of one who has a session for it. (Red: a wait for the table that has no limit.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_client_that_vanishes_while_its_session_waits() {
+    let asks = Vanish { query: "?strategy=session", claims: &CLAIMS[..SESSION_CLAIMS], command: "bear(", ..VANISH };
+    client_that_vanishes_while_it_waits(&format!("{NAME}, sessions"), asks, directly).await;
 }
 /// The same of a row that is shared with ShedLock. (Each of both ends is enough there, too: it stays green without the one that is compared.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_vanishes_while_it_waits_for_a_shared_row() {
-    let way = |server: &Server| {
-        let (proxy, url) = proxied(server);
-        (proxy, url, ())
-    };
-    let asks = Vanish { query: "?strategy=shedlock", claims: &[("m", Claim::Mutex, Claim::Mutex)], table: "shedlock" };
-    client_that_vanishes_while_it_waits(&format!("{NAME}, ShedLock's table"), asks, way).await;
+    let asks = Vanish { query: "?strategy=shedlock", claims: &CLAIMS[..1], table: "shedlock", ..VANISH };
+    client_that_vanishes_while_it_waits(&format!("{NAME}, ShedLock's table"), asks, directly).await;
 }
 /// The same of those who come by this way.
 pub(super) async fn client_that_vanishes_while_it_waits<T: Send + 'static>(
@@ -591,6 +594,5 @@ async fn a_shared_row_of_a_client_that_is_stopped_inside() {
         (Renews, "fencelock_shed_renew("),
         (Releases, "fencelock_shed_release("),
     ];
-    let what = format!("{NAME}, ShedLock's table");
-    stopped_inside(&what, "?strategy=shedlock", &CLAIMS[..1], COMMANDS, 250 * MS).await;
+    stopped_inside(&format!("{NAME}, ShedLock's table"), "?strategy=shedlock", &CLAIMS[..1], COMMANDS, 250 * MS).await;
 }

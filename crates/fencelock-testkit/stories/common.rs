@@ -42,6 +42,16 @@ pub fn first_of(proxy: &Proxy, call: String, many: u32, trouble: Trouble) -> Arc
     });
     met
 }
+/// This is done to each call of this function, by its number. How many there were.
+pub fn each(proxy: &Proxy, function: &str, trouble: impl Fn(u32) -> Trouble + Send + Sync + 'static) -> Arc<AtomicU32> {
+    let (call, met) = (call(function), Arc::<AtomicU32>::default());
+    let seen = met.clone();
+    proxy.rule(move |command| {
+        let is_it = command.windows(call.len()).any(|part| part == call.as_bytes());
+        if is_it { trouble(seen.fetch_add(1, SeqCst)) } else { Trouble::None }
+    });
+    met
+}
 /// A client of what connects: the server may be busy with others.
 pub async fn patient_client<F: Future<Output = fencelock_core::Result<Arc<dyn Engine>>>>(
     connect: impl Fn() -> F,

@@ -1,5 +1,5 @@
 //! An account that may use the tables and not make them: the same on every database, for the tests that bring `connect`, `Config`, `ROLE`,
-//! `NOBODY`, `LEFT`, `start` and `app`.
+//! `NOBODY`, `LEFT`, `PAGE`, `start`, `app` and `drop_by`.
 use super::*;
 use fencelock_core::{Client, Error, Guard, Released, Result, Version};
 
@@ -128,4 +128,30 @@ async fn many_make_it_at_once() {
     for one in (0..12).map(come).collect::<Vec<_>>() {
         tokio::time::timeout(6 * LONG, one).await.unwrap().unwrap().unwrap();
     }
+}
+/// Tables of another version are refused, and what the engine's page says drops all that is ours: the next client makes its own, and tokens go on
+/// rising. (Red: a statement of the page that leaves the procedures.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_version() {
+    let server = start();
+    connect(Config::from_url(&(server.url() + "?strategy=shedlock")).unwrap()).await.unwrap();
+    let before = client(&server.url()).await.mutex("x").lock().await.unwrap().token();
+    let version = server.ask("SELECT max(version) FROM fencelock_meta");
+    assert!(PAGE.contains(&format!("this one has {version})")), "it has {version}");
+    server.ask("UPDATE fencelock_meta SET version = version - 1");
+    let error = connect(Config::from_url(&server.url()).unwrap()).await.map(drop).unwrap_err();
+    assert!(error.to_string().contains("is another set of locks"), "{error}");
+    let (_, says) = PAGE.split_once("**Another version.**").unwrap();
+    let (_, says) = says.split_once("```sql\n").unwrap();
+    drop_by(&server, says.split_once("```").unwrap().0);
+    for what in ["tables WHERE table_name", "routines WHERE routine_name"] {
+        assert_eq!(
+            server.ask(&format!("SELECT count(*) FROM information_schema.{what} LIKE 'fencelock%'")),
+            "0",
+            "{what}"
+        );
+    }
+    let next = client(&server.url()).await.mutex("x").lock().await.unwrap();
+    assert!(next.token() > before);
+    next.release().await.unwrap();
 }

@@ -5,7 +5,9 @@
 use super::*;
 use fencelock_conformance::proxy::{Proxy, Trouble};
 use fencelock_core::{Claim, Client, ErrorKind, Released, Token, Version};
-use std::sync::atomic::Ordering::SeqCst;
+use fencelock_testkit::processes::{added, tenth};
+use std::{str::from_utf8, sync::atomic::Ordering::SeqCst};
+use tokio::task::JoinSet;
 
 const TROUBLES: [Trouble; 2] = [Trouble::LoseReply, Trouble::Twice];
 
@@ -302,6 +304,54 @@ fn a_cell_s_write() {
         }
         let conflict = c.cell("v").compare_exchange(Version::NONE, b"x".as_slice()).await.unwrap().unwrap_err();
         assert_eq!(conflict.now.version, version);
+    });
+}
+
+/// Many add to it, and of some writes the answer is lost, or they come twice: by then others have written, too. Whoever asks again is told what
+/// became of his own write, so nothing is added twice. (Red: a repeat that is judged by the version that is there now.)
+#[test]
+fn a_cell_that_many_add_to() {
+    by_each_way(async |proxy, c, other| {
+        let met = each(proxy, SWAP, |n| match n % 8 {
+            3 => Trouble::LoseReply,
+            6 => Trouble::Twice,
+            _ => Trouble::None,
+        });
+        let (mut tasks, rounds) = (JoinSet::new(), tenth(100));
+        for client in [c, other] {
+            for _ in 0..4 {
+                let cell = client.cell("sum");
+                tasks.spawn(async move {
+                    for _ in 0..rounds {
+                        // A look that breaks off has written nothing.
+                        while let Err(error) = soon(cell.update(added)).await {
+                            assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
+                        }
+                    }
+                });
+            }
+        }
+        while let Some(one) = tasks.join_next().await {
+            one.unwrap();
+        }
+        proxy.calm();
+        let sum = other.cell("sum").load().await.unwrap().value.unwrap();
+        assert_eq!(from_utf8(&sum).unwrap(), (8 * rounds).to_string());
+        assert!(met.load(SeqCst) >= 8, "the run must bite: {met:?}");
+    });
+}
+/// What was resized and is resized again is as large as it was wished. (Red: whoever asks again is told that it has another size.)
+#[test]
+fn resize() {
+    by_each_way(async |proxy, c, other| {
+        other.semaphore("x", 2).acquire(1).await.unwrap().release().await.unwrap();
+        for (trouble, (from, to)) in TROUBLES.into_iter().zip([(2, 3), (3, 1)]) {
+            let met = first(proxy, "resize", 1, trouble);
+            soon(c.semaphore("x", from).resize(from, to)).await.unwrap();
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            let resized = other.semaphore("x", to).try_acquire(to).await.unwrap().expect("it is free");
+            resized.release().await.unwrap();
+        }
     });
 }
 

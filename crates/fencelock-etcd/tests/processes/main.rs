@@ -10,7 +10,7 @@ mod scene;
 use fencelock_etcd::{Config, EtcdEngine};
 use fencelock_testkit::processes::{
     stories::{
-        at_the_release, cancels, downgrades, exclusion, holder, order, permits, readers_and_writers, starvation,
+        at_the_release, cancels, cells, downgrades, exclusion, holder, order, permits, readers_and_writers, starvation,
         stopped_holder, wake_ups, weights,
     },
     tenth, trials, work,
@@ -41,6 +41,7 @@ fn main() {
         ("large_requests_do_not_starve", weights::<Scene>),
         ("nobody_starves", starvation::<Scene>),
         ("first_come_first_served", order::<Scene>),
+        ("a_cell_that_16_processes_add_to", cells::<Scene>),
         ("no_wake_up_is_lost_while_connections_are_cut", || wake_ups::<Scene>(8, tenth(10_000) as u64, 3)),
         ("no_hold_is_lost_with_a_leader", failover::leaders_killed),
     ]);

@@ -8,7 +8,7 @@ mod scene;
 use fencelock_testkit::processes::{
     Scene as _,
     stories::{
-        at_the_release, cancels, downgrades, exclusion, fresh_head_waiter, head_waiter, holder, increments,
+        at_the_release, cancels, cells, downgrades, exclusion, fresh_head_waiter, head_waiter, holder, increments,
         killed_session, leaders, order, permits, permits_in, readers_and_writers, starvation, stopped_head_waiter,
         stopped_holder, stopped_session, weights,
     },
@@ -43,6 +43,7 @@ fn main() {
         ("nobody_starves", starvation::<Scene<Leases>>),
         ("first_come_first_served", order::<Scene<Leases>>),
         ("leaders_that_are_killed", leaders::<Scene<Leases>>),
+        ("a_cell_that_16_processes_add_to", cells::<Scene<Leases>>),
         ("doorbells_exclusion_between_12_processes", exclusion::<Scene<Doorbells>>),
         ("doorbells_increments_by_16_processes", || increments::<Scene<Doorbells>>(tenth(200))),
         ("doorbells_a_killed_holder_is_replaced_when_its_lease_ends", holder::<Scene<Doorbells>>),

@@ -8,7 +8,7 @@ mod scene;
 
 use fencelock_testkit::processes::{
     stories::{
-        at_the_release, cancels, downgrades, exclusion, fresh_head_waiter, head_waiter, holder, increments,
+        at_the_release, cancels, cells, downgrades, exclusion, fresh_head_waiter, head_waiter, holder, increments,
         killed_session, leaders, order, permits, readers_and_writers, starvation, stopped_head_waiter, stopped_holder,
         stopped_session, weights,
     },
@@ -44,6 +44,8 @@ fn main() {
         ("nobody_starves", starvation::<Scene<Leases>>),
         ("first_come_first_served", order::<Scene<Leases>>),
         ("leaders_that_are_killed", leaders::<Scene<Leases>>),
+        ("a_cell_that_16_processes_add_to", cells::<Scene<Leases>>),
+        ("a_cell_that_16_serializable_processes_add_to", cells::<Scene<Serializable>>),
         ("listeners_that_are_cut_every_second", || cuts::<Leases>(100_000)),
         // Where nobody is told, each hand-over is found by a look.
         ("pooled_exclusion_between_16_processes", || increments::<Scene<Pooled>>(tenth(200))),
@@ -61,6 +63,7 @@ fn main() {
         ("pooled_nobody_starves", starvation::<Scene<Pooled>>),
         ("pooled_first_come_first_served", order::<Scene<Pooled>>),
         ("pooled_leaders_that_are_killed", leaders::<Scene<Pooled>>),
+        ("pooled_cell_that_16_processes_add_to", cells::<Scene<Pooled>>),
         ("connections_of_a_pooler_that_are_cut_every_second", || cuts::<Pooled>(10_000)),
         ("sessions_exclusion_between_12_processes", exclusion::<Scene<Sessions>>),
         ("sessions_increments_by_16_processes", || increments::<Scene<Sessions>>(200)),

@@ -12,8 +12,8 @@ mod scene;
 use cluster::Cluster;
 use fencelock_testkit::processes::{
     stories::{
-        at_the_release, cancels, downgrades, exclusion, head_waiter, holder, order, permits, readers_and_writers,
-        starvation, stopped_head_waiter, stopped_holder, weights,
+        at_the_release, cancels, cells, downgrades, exclusion, head_waiter, holder, order, permits,
+        readers_and_writers, starvation, stopped_head_waiter, stopped_holder, weights,
     },
     trials, work,
 };
@@ -50,6 +50,7 @@ fn main() {
         ("large_requests_do_not_starve", weights::<Scene>),
         ("nobody_starves", starvation::<Scene>),
         ("first_come_first_served", order::<Scene>),
+        ("a_cell_that_16_processes_add_to", cells::<Scene>),
         ("no_wake_up_is_lost_while_subscriptions_are_cut", cuts::wake_ups_of_32),
         ("no_wake_up_of_256_is_lost_while_subscriptions_are_cut", cuts::wake_ups_of_256),
         ("cut_connections_lose_no_hold", cuts::holds),

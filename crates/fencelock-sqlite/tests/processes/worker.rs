@@ -2,8 +2,8 @@
 use crate::common::client;
 use fencelock_core::{Chaos, Client, ErrorKind, Operation};
 use fencelock_sqlite::{Config, SqliteEngine};
-use fencelock_testkit::processes::play;
 pub(crate) use fencelock_testkit::processes::{Worker, first_in, now, say};
+use fencelock_testkit::processes::{added, play};
 use std::{path::Path, sync::Arc, time::Duration};
 
 pub(crate) fn main(words: &[String]) {
@@ -22,8 +22,7 @@ pub(crate) fn main(words: &[String]) {
             for _ in 0..number(3) {
                 let mut add = |value: Option<&[u8]>| {
                     answered += 1;
-                    let n: u64 = value.map_or(0, |v| std::str::from_utf8(v).unwrap().parse().unwrap());
-                    (n + 1).to_string()
+                    added(value)
                 };
                 while let Err(e) = cell.update(&mut add).await {
                     // A look whose reply was lost: nothing was written.

@@ -7,7 +7,7 @@ mod spans;
 pub mod stories;
 mod worker;
 
-pub use roles::{play, work};
+pub use roles::{added, play, work};
 pub use scene::{Cuts, Scene};
 pub use spans::{Span, judge, longest, longest_beyond_the_holds, parse, run, tokens_rise};
 pub use worker::{Worker, first_in, now, say};

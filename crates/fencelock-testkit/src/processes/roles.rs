@@ -80,6 +80,7 @@ async fn contend(client: Client, words: &[String]) {
 /// * `cancel ADDRESS ROUNDS`: tasks that give up at random moments.
 /// * `campaign ADDRESS NAME CANDIDATE TTL_MS`: says when it leads, and leads until it is killed.
 /// * `observe ADDRESS NAME`: says which term it sees, and whose, until it is killed.
+/// * `add ADDRESS NAME TIMES`: adds one to a cell, so many times.
 /// * `loop ADDRESS NAME END_NS`: takes a mutex again and again, once at least; says how often, the longest wait in µs, and the most ahead of it.
 pub async fn play(client: Client, words: &[String]) -> bool {
     let word = |i: usize| words[i].as_str();
@@ -132,10 +133,20 @@ pub async fn play(client: Client, words: &[String]) -> bool {
                 say(&format!("sees {term} {who}"));
             }
         }
+        "add" => {
+            let cell = client.cell(word(2));
+            for _ in 0..number(3) {
+                cell.update(added).await.unwrap();
+            }
+        }
         "cancel" => cancel(client, words[2].parse().unwrap()).await,
         _ => return false,
     }
     true
+}
+/// One more than a cell's value.
+pub fn added(value: Option<&[u8]>) -> String {
+    (value.map_or(0, |n| std::str::from_utf8(n).unwrap().parse::<u64>().unwrap()) + 1).to_string()
 }
 /// Tasks that give up at random moments; says how many got it and how many were dropped. Then it stays, so that nothing is tidied up
 /// by its end.

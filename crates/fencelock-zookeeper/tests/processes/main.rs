@@ -10,7 +10,7 @@ mod scene;
 use fencelock_testkit::processes::{
     Cuts, full,
     stories::{
-        at_the_release, cancels, downgrades, exclusion, holder, order, permits, readers_and_writers, starvation,
+        at_the_release, cancels, cells, downgrades, exclusion, holder, order, permits, readers_and_writers, starvation,
         stopped_holder, wake_ups, weights,
     },
     tenth, trials, work,
@@ -39,6 +39,7 @@ fn main() {
     let kazoos = queues::<Kazoo>().into_iter().chain(again).map(|(name, story)| (format!("kazoo: {name}"), story));
     let all = queues::<Scene>().into_iter().chain(sessions::<Scene>());
     let mut all: Vec<_> = all.map(|(name, story)| (name.to_owned(), story)).chain(kazoos).collect();
+    all.push(("a_cell_that_16_processes_add_to".to_owned(), cells::<Scene>));
     all.push(("no_hold_is_lost_with_a_leader".to_owned(), failover::leaders_killed));
     let all: Vec<_> = all.iter().map(|(name, story)| (name.as_str(), *story)).collect();
     trials(&all);

@@ -19,4 +19,4 @@ pub use failover::{Cluster, leaders_killed};
 pub use fair::{order, starvation};
 pub use pause::{head_waiter as stopped_head_waiter, holder as stopped_holder};
 pub use sessions::{killed as killed_session, stopped as stopped_session};
-pub use spans::{downgrades, exclusion, increments, permits, permits_in, readers_and_writers, weights};
+pub use spans::{cells, downgrades, exclusion, increments, permits, permits_in, readers_and_writers, weights};

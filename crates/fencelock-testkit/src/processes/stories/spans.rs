@@ -30,6 +30,18 @@ fn exact(scene: &impl Scene, processes: usize, rounds: usize, what: &str) {
     bar(what, format!("{counter} of {counter}, 0 overlaps, tokens rise"), "exact, 0 overlaps", true);
 }
 
+/// Each adds so many ones to a cell, and none is lost; planted to see it go red: a write that does not ask for the version.
+pub fn cells<S: Scene>() {
+    let (scene, processes, rounds) = (S::with_wrong_clocks(), 16, tenth(200));
+    let workers: Vec<_> = (0..processes).map(|n| scene.start(n, "add", &["sum", &rounds.to_string()])).collect();
+    assert!(workers.into_iter().all(processes::Worker::wait));
+    let sum = scene.runtime().block_on(scene.client().cell("sum").load()).unwrap().value.unwrap();
+    let (sum, all) = (String::from_utf8(sum.to_vec()).unwrap(), processes * rounds);
+    assert_eq!(sum, all.to_string());
+    let what = format!("{}: 16 processes add {rounds} to a cell each, {}", S::ENGINE, S::WORKERS);
+    bar(&what, format!("{sum} of {all}"), "exact", true);
+}
+
 pub fn readers_and_writers<S: Scene>() {
     let scene = S::new();
     let seconds = if full() { 60 } else { 3 };
