@@ -231,9 +231,6 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(7378697629484716395) THEN
     RETURN 0;
   END IF;
-  -- Looked for first, however long that takes: of a row that is kept meanwhile whoever tries finds it Busy, and a client waits for its own.
-  idle := ARRAY(SELECT o.ctid FROM {s}.fencelock_lock o
-    WHERE o.fence < {s}.fencelock_us(t) - p_retention AND {s}.fencelock_is_idle(o, t, p_retention) LIMIT 100);
   DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (ARRAY(
     SELECT o.ctid FROM {s}.fencelock_waiter o
       WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
@@ -245,6 +242,9 @@ BEGIN
   DELETE FROM {s}.fencelock_bearer b WHERE b.ctid = ANY (ARRAY(
     SELECT o.ctid FROM {s}.fencelock_bearer o WHERE o.since < t - interval '1 minute' AND NOT EXISTS (SELECT FROM pg_stat_get_activity(o.pid))
       LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  -- Looked for first, however long that takes: a row that is kept meanwhile would be Busy to whoever tries.
+  idle := ARRAY(SELECT o.ctid FROM {s}.fencelock_lock o
+    WHERE o.fence < {s}.fencelock_us(t) - p_retention AND {s}.fencelock_is_idle(o, t, p_retention) LIMIT 100);
   idle := ARRAY(SELECT o.ctid FROM {s}.fencelock_lock o WHERE o.ctid = ANY (idle) FOR UPDATE SKIP LOCKED);
   -- *Invariant:* what is said of them by other tables is read when they are locked, and not before: somebody may have come to wait.
   WITH deleted AS (
