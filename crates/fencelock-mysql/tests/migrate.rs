@@ -71,7 +71,7 @@ fn app(server: &MariaDb, more: &str) -> String {
 fn drop_by(server: &MariaDb, prints: &str) {
     server.ask(&server.ask(prints));
 }
-/// What is printed is what is made, whatever the terminal's own mode. (Red: a column more in one of them.)
+/// What is printed is what is made, whatever the terminal's own mode. (Red: with the comments, which the terminal takes out.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_printed_is_what_is_made() {
     let server = MariaDb::with(&["--sql-mode=ANSI,NO_BACKSLASH_ESCAPES"]);

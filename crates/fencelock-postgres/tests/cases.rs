@@ -110,7 +110,7 @@ async fn a_pool_of_one() {
     assert_eq!(String::from_utf8(psql.output().unwrap().stdout).unwrap(), "serializable\nlocal\n");
 }
 /// Others have all that a pooler lends: whoever tries is told, whoever holds loses it before anybody else has it, and when it is lent again
-/// everything goes on. (Red: a renewal that waits in the pooler's line for longer than its lease.)
+/// everything goes on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pool_that_others_have() {
     let server = Postgres::start();

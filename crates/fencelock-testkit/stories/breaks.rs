@@ -488,7 +488,7 @@ async fn each_table_that_is_gone() {
         }
     }
 }
-/// The same of those that cells need, and every new name. (Red: as there.)
+/// The same of those that cells need, and every new name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_of_cells_that_are_gone() {
     let server = Server::start();
