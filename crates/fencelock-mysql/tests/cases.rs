@@ -12,7 +12,12 @@ use fencelock_testkit::{
     MariaDb as Server,
     processes::{bar, full, tenth},
 };
-use std::{future::ready, sync::Arc, time::Instant};
+use std::{
+    future::ready,
+    process::{Command, Stdio},
+    sync::Arc,
+    time::Instant,
+};
 
 const NAME: &str = "MariaDB";
 const OURS: &str = "SELECT COUNT(*) FROM information_schema.processlist WHERE user = 'root' AND id <> CONNECTION_ID()";
@@ -48,3 +53,19 @@ fn refuse_no_more(server: &Server, _table: &str) {
 fn clean(server: &Server) {
     server.ask("DO SLEEP(0.01); CALL fencelock_clean(1000)");
 }
+fn cleaning(server: &Server) -> Command {
+    server.client("CALL fencelock_clean(0)")
+}
+/// Ten that are idle, which are found first, and very many that are held.
+fn many() -> String {
+    format!(
+        "TRUNCATE fencelock_lock; INSERT INTO fencelock_lock (space, name, kind, fence) \
+         SELECT '', CONCAT('#', seq), 'mutex', 1 FROM seq_0_to_9; \
+         INSERT INTO fencelock_lock (space, name, kind, fence, hold, ttl, ends, since, who) SELECT '', CONCAT('m', seq), 'mutex', 1, \
+         RANDOM_BYTES(16), 3600000000, 4000000000000000, 1, 'h 1 ' FROM seq_1_to_{HELD}"
+    )
+}
+const HELD: u32 = 1_000_000;
+const CLEANING: &str =
+    "SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'CALL fencelock_clean(0)' AND time_ms > 20";
+const SILENT: &str = "UPDATE fencelock_client SET ends = ends - 120000000";

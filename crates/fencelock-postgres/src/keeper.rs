@@ -86,14 +86,17 @@ async fn sweep(shared: Arc<Shared>, name: Name, hold: HoldId, until: Moment) {
 /// In small parts, so that nobody waits for it.
 async fn clean(shared: Arc<Shared>, retention: Duration) {
     const PART: i64 = 100;
-    let call = shared.link.call("clean").number(micros(retention)).end();
+    let reap = shared.link.call("reap").end();
+    let forget = shared.link.call("clean").number(micros(retention)).end();
     let Ok(conn) = shared.link.aside().await else { return };
-    loop {
-        let Ok(rows) = shared.link.rows(&conn, 4 * PATIENCE, &call).await else { return };
-        let gone = rows.first().and_then(|row| row.get(0)).and_then(|gone| gone.parse::<i64>().ok());
-        if gone.is_none_or(|gone| gone < PART) {
-            return;
+    for call in [reap, forget] {
+        loop {
+            let Ok(rows) = shared.link.rows(&conn, 4 * PATIENCE, &call).await else { return };
+            let gone = rows.first().and_then(|row| row.get(0)).and_then(|gone| gone.parse::<i64>().ok());
+            if gone.is_none_or(|gone| gone < PART) {
+                break;
+            }
+            sleep(Duration::from_millis(20)).await;
         }
-        sleep(Duration::from_millis(20)).await;
     }
 }

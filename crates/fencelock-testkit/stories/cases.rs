@@ -1,6 +1,6 @@
 //! Cases of the peers' suites that mean something on every database: connections, other people's transactions, rows that somebody else removes.
 //! For the tests that bring `Server`, `NAME`, `OURS` and `SESSIONS`, which count our connections and what sessions hold, `SNAPSHOT`, `end_session`,
-//! `dead` and `clean`.
+//! `dead` and `clean`, and of a clean-up that looks for long `HELD` and `many`, `SILENT`, `cleaning` and `CLEANING`.
 use super::*;
 
 async fn sessions(server: &Server) -> Client {
@@ -171,6 +171,42 @@ async fn records_that_go() {
     assert_eq!(server.ask("SELECT name FROM fencelock_lock ORDER BY name"), "live\nreads");
     live.release().await.unwrap();
     reads.release().await.unwrap();
+}
+/// It looks through very many that are held, and keeps nobody from an idle one meanwhile, nor a client that had been silent from waiting
+/// again. (Red: a row is locked as it is found; what the dead have left goes in the same transaction.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_clean_up_is_in_nobodys_way() {
+    let server = Server::start();
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let (mut bites, mut rounds) = (0, 0);
+    while bites < tenth(10) {
+        rounds += 1;
+        assert!(rounds <= 40 * tenth(10), "the run must bite");
+        // The idle ones are found first. Each is tried once: then it is somewhere else.
+        server.ask(&many());
+        let wait = async |client: &Client| client.mutex("m7").try_lock_for(10 * MS).await.unwrap();
+        assert!(wait(&b).await.is_err());
+        server.ask(SILENT);
+        let mut child = cleaning(&server).stdout(Stdio::null()).spawn().unwrap();
+        let looks = || server.ask(CLEANING) != "0";
+        eventually("it looks", || ready(looks() || child.try_wait().unwrap().is_some())).await;
+        let mut busy = Vec::new();
+        for n in 0..10 {
+            match a.mutex(format!("#{n}")).try_lock().await.unwrap() {
+                Ok(guard) => guard.release().await.unwrap(),
+                Err(of) => busy.push(format!("#{n}: {of:?}")),
+            }
+        }
+        // Where its row is kept until the end, that is later than the look.
+        assert!(wait(&b).await.is_err());
+        // Its end has the rows for a moment.
+        if looks() {
+            assert!(busy.is_empty(), "{busy:?}");
+            bites += 1;
+        }
+        assert!(tokio::task::block_in_place(|| child.wait()).unwrap().success());
+        assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock WHERE hold IS NOT NULL"), HELD.to_string());
+    }
 }
 /// A hundred locks of thirty clients, taken and given back for a while: no release fails. (Red: a release that compares another token.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

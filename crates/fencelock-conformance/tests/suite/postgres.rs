@@ -174,7 +174,7 @@ impl WakeUps for Store {
 #[async_trait]
 impl Records for Store {
     async fn age(&self) {
-        self.server.ask("SELECT fencelock_clean(0)");
+        self.server.ask("SELECT fencelock_reap(); SELECT fencelock_clean(0)");
     }
     async fn raise(&self, names: &[&str]) -> Token {
         let high = "UPDATE fencelock_lock SET fence = fencelock_us(clock_timestamp()) + 2000000";

@@ -2,7 +2,7 @@
 use crate::wire::call::literal;
 
 /// Of the tables and functions together.
-pub(crate) const VERSION: i64 = 8;
+pub(crate) const VERSION: i64 = 9;
 /// Of what comes to them for locks that are shared with ShedLock.
 pub(crate) const SHEDLOCK: i64 = 2;
 /// Whoever makes them does so alone.

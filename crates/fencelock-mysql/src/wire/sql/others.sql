@@ -285,6 +285,16 @@ cleaning: BEGIN
     SET v_over = FALSE;
   END LOOP;
   CLOSE old_holders;
+  -- Whoever comes to life again has these rows to write, and waits for no look.
+  COMMIT;
+  CALL fencelock_begin();
+  SET v_turn = NULL;
+  SELECT m.one INTO v_turn FROM fencelock_meta m WHERE m.one = 2 FOR UPDATE SKIP LOCKED;
+  IF v_turn IS NULL THEN
+    COMMIT;
+    SELECT 0 AS gone;
+    LEAVE cleaning;
+  END IF;
   SET v_over = FALSE;
   OPEN idle;
   each_lock: LOOP

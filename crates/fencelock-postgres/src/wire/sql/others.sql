@@ -218,8 +218,42 @@ BEGIN
 END
 $f$;
 
--- What nobody has used for so long goes, and what the dead have left. Tokens go on above those that are forgotten (SAFETY T1). One at a
--- time, for all who share the tables; nobody waits for it.
+-- What the dead have left goes. A transaction of its own: whoever comes to life again has these rows to write, and waits for no look.
+CREATE FUNCTION {s}.fencelock_reap() RETURNS bigint LANGUAGE plpgsql AS $f$
+DECLARE
+  t timestamptz := clock_timestamp();
+  n bigint;
+  gone bigint := 0;
+BEGIN
+  PERFORM set_config('synchronous_commit', 'off', true);
+  IF NOT pg_try_advisory_xact_lock(7378697629484716395) THEN
+    RETURN 0;
+  END IF;
+  DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_waiter o
+      WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
+      LIMIT 1000 FOR UPDATE OF o SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  gone := gone + n;
+  DELETE FROM {s}.fencelock_client c WHERE c.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_client o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  gone := gone + n;
+  DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_holder o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  gone := gone + n;
+  DELETE FROM {s}.fencelock_bearer b WHERE b.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_bearer o WHERE o.since < t - interval '1 minute' AND NOT EXISTS (SELECT FROM pg_stat_get_activity(o.pid))
+      LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  gone := gone + n;
+  RETURN gone;
+END
+$f$;
+
+-- What nobody has used for so long goes. Tokens go on above those that are forgotten (SAFETY T1). One at a time, for all who share the
+-- tables; nobody waits for it.
 CREATE FUNCTION {s}.fencelock_clean(p_retention bigint) RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   t timestamptz := clock_timestamp();
@@ -231,17 +265,6 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(7378697629484716395) THEN
     RETURN 0;
   END IF;
-  DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (ARRAY(
-    SELECT o.ctid FROM {s}.fencelock_waiter o
-      WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
-      LIMIT 1000 FOR UPDATE OF o SKIP LOCKED));
-  DELETE FROM {s}.fencelock_client c WHERE c.ctid = ANY (ARRAY(
-    SELECT o.ctid FROM {s}.fencelock_client o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
-  DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
-    SELECT o.ctid FROM {s}.fencelock_holder o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
-  DELETE FROM {s}.fencelock_bearer b WHERE b.ctid = ANY (ARRAY(
-    SELECT o.ctid FROM {s}.fencelock_bearer o WHERE o.since < t - interval '1 minute' AND NOT EXISTS (SELECT FROM pg_stat_get_activity(o.pid))
-      LIMIT 1000 FOR UPDATE SKIP LOCKED));
   -- Looked for first, however long that takes: a row that is kept meanwhile would be Busy to whoever tries.
   idle := ARRAY(SELECT o.ctid FROM {s}.fencelock_lock o
     WHERE o.fence < {s}.fencelock_us(t) - p_retention AND {s}.fencelock_is_idle(o, t, p_retention) LIMIT 100);
