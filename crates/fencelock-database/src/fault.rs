@@ -10,6 +10,8 @@ pub trait Fault: fmt::Debug + Send + Sync + 'static {
     const LOCKED: Self;
     /// Sent, and nobody knows what became of it.
     const UNANSWERED: Self;
+    /// Nothing was sent: there is no connection.
+    const UNREACHED: Self;
 
     /// The lock is held by this other strategy.
     fn layout(other: String) -> Self;
@@ -19,6 +21,8 @@ pub trait Fault: fmt::Debug + Send + Sync + 'static {
     fn is_unanswered(&self) -> bool;
     /// The server is there and will do it when it is ready: as good as no connection yet (SAFETY E8).
     fn is_soon_over(&self) -> bool;
+    /// How much it tells, of several servers'.
+    fn weight(&self) -> u8;
     /// In the library's words.
     fn tell(&self, operation: &'static str, endpoint: &str) -> Error;
 }

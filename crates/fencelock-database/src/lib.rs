@@ -2,6 +2,7 @@
 //! alone, and may change at any time.
 mod attempt;
 mod fault;
+mod hosts;
 mod reply;
 pub mod session;
 mod shedlock;
@@ -9,6 +10,7 @@ mod turned;
 
 pub use attempt::{AGAIN, Haunted, WINDOW, after_locked, before_answered, end_of_look, granted, micros, open_window};
 pub use fault::Fault;
+pub use hosts::{ONE_HOST, one_of};
 pub use reply::{Fields, Reply, Value, letter, status};
 pub use shedlock::{ShedLock, Table};
 pub use turned::Turned;

@@ -42,6 +42,7 @@ impl fencelock_database::Fault for Fault {
     const ANSWER: Self = Self::Answer;
     const LOCKED: Self = Self::Locked;
     const UNANSWERED: Self = Self::Unanswered;
+    const UNREACHED: Self = Self::Unreached;
 
     fn layout(other: String) -> Self {
         Self::Layout(other)
@@ -54,6 +55,16 @@ impl fencelock_database::Fault for Fault {
     }
     fn is_soon_over(&self) -> bool {
         self.is_soon_over()
+    }
+    // That there is one, and why it cannot be used, says more than that there is none, and one that is full has some of ours.
+    fn weight(&self) -> u8 {
+        match self {
+            Self::Unreached => 0,
+            fault if fault.is_full() => 4,
+            Self::Connect(_) => 1,
+            Self::ReadOnly => 2,
+            _ => 3,
+        }
     }
     fn tell(&self, operation: &'static str, endpoint: &str) -> Error {
         self.tell(operation, endpoint)
@@ -102,17 +113,6 @@ impl Fault {
     }
     fn is(&self, codes: &[u16]) -> bool {
         self.code().is_some_and(|code| codes.contains(&code))
-    }
-    /// How much it tells, of several servers': that there is one, and why it cannot be used, says more than that there is none, and one that is
-    /// full has some of ours.
-    pub(crate) fn weight(&self) -> u8 {
-        match self {
-            Self::Unreached => 0,
-            fault if fault.is_full() => 4,
-            Self::Connect(_) => 1,
-            Self::ReadOnly => 2,
-            _ => 3,
-        }
     }
     /// The server said no, to this statement alone.
     pub(crate) fn is_refusal(&self) -> bool {

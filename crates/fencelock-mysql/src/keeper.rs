@@ -1,12 +1,12 @@
 //! The engine's own background: it waits in queues, shows that it lives, looks after the server, and cleans up.
 use crate::{
     error::Fault,
-    pool::Lane,
+    link::ask,
     shared::{Expected, Shared},
     turns::{give_back, pulse, wait},
     wire::{call::Call, reply::column},
 };
-use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request};
+use fencelock_core::{BootClock, Busy, Clock, Event, HoldId, Moment, Name, Reports, Request, within};
 use fencelock_database::{PATIENCE, Turned, micros};
 use std::{pin::pin, sync::Arc, time::Duration};
 use tokio::{
@@ -97,13 +97,13 @@ async fn sweep(shared: Arc<Shared>, name: Name, hold: HoldId, until: Moment) {
         sleep(Duration::from_secs(1)).await;
     }
 }
-/// In small parts, so that nobody waits for it.
+/// In small parts, so that nobody waits for it, and by a connection of its own: where it takes long, the others are none the worse.
 async fn clean(shared: Arc<Shared>, retention: Duration) {
     const PART: i64 = 200;
     let call = Call::new("clean").number(micros(retention)).end();
+    let Ok(mut session) = shared.link.dedicated().await else { return };
     loop {
-        let Ok(conn) = shared.link.here().await else { return };
-        let Ok(rows) = shared.link.rows(&conn, Lane::Calls, 4 * PATIENCE, &call).await else { return };
+        let Some(Ok(rows)) = within(4 * PATIENCE, ask(&mut session, call.clone())).await else { return };
         let gone = rows.first().and_then(|row| column(row, 0)).and_then(|gone| gone.parse::<i64>().ok());
         if gone.is_none_or(|gone| gone < PART) {
             return;

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use fencelock_core::{BootClock, Clock, Connection, Connections, Error, HoldId, Result, ServerTime, soon, within};
-use fencelock_database::{CONNECT_TIMEOUT, PATIENCE};
+use fencelock_database::{CONNECT_TIMEOUT, ONE_HOST, PATIENCE, one_of};
 use mysql_async::{Conn as Session, Opts, OptsBuilder, Row, prelude::Queryable};
 use std::{
     future::{Future, pending},
@@ -30,8 +30,6 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// For so long one host is tried, where there are several.
-const ONE_HOST: Duration = Duration::from_secs(2);
 /// So many calls of one runtime at once; a server has some 150 connections by default. Where it has no more, those that there are do.
 const CALLS: usize = 16;
 /// So many renewals beside them: the engine sends what is due together, and whoever extends a hold himself sends it alone.
@@ -225,20 +223,10 @@ impl Driver {
     }
     /// To the first of the servers that takes writes: one that is silent keeps nobody from the others (SAFETY E8).
     async fn connect(&self) -> Result<Session, Fault> {
-        let (many, first) = (self.hosts.len(), self.good.load(Relaxed));
-        let part = |many: usize| ONE_HOST.min(CONNECT_TIMEOUT.mul_f32(0.9) / u32::try_from(many).unwrap_or(u32::MAX));
-        let (limit, mut why) = (if many > 1 { part(many) } else { CONNECT_TIMEOUT }, Fault::Unreached);
-        for at in (first..many).chain(0..first) {
-            match timeout(limit, self.reach(at)).await.unwrap_or(Err(Fault::Unreached)) {
-                Ok(session) => {
-                    self.good.store(at, Relaxed);
-                    return Ok(session);
-                }
-                Err(fault) if fault.weight() > why.weight() => why = fault,
-                Err(_) => {}
-            }
-        }
-        Err(why)
+        let first = if self.hosts.len() > 1 { ONE_HOST } else { CONNECT_TIMEOUT };
+        let (at, session) = one_of(self.hosts.len(), self.good.load(Relaxed), first, |at| self.reach(at)).await?;
+        self.good.store(at, Relaxed);
+        Ok(session)
     }
     async fn reach(&self, at: usize) -> Result<Session, Fault> {
         let fault = |e| Fault::Connect(Arc::new(e));

@@ -68,6 +68,14 @@ fn app(server: &MariaDb, more: &str) -> String {
     server.url().replace("root@", "app@") + more
 }
 /// What prints statements; they are run.
+/// As `fencelock_sql::fence` makes them.
+const FENCES: [&str; 4] = [
+    "CREATE TABLE fencelock_fence (resource VARBINARY(512) PRIMARY KEY, token BIGINT NOT NULL, owner VARBINARY(512) NOT NULL)",
+    "INSERT INTO fencelock_fence VALUES ('r', 7, 'o')",
+    "CREATE TABLE orders (token BIGINT)",
+    "CREATE TRIGGER fencelock_orders_1 BEFORE UPDATE ON orders FOR EACH ROW SET NEW.token = 1",
+];
+const FENCE_ROUTINES: &str = "";
 fn drop_by(server: &MariaDb, prints: &str) {
     server.ask(&server.ask(prints));
 }

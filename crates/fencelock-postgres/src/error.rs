@@ -44,6 +44,7 @@ impl fencelock_database::Fault for Fault {
     const ANSWER: Self = Self::Answer;
     const LOCKED: Self = Self::Locked;
     const UNANSWERED: Self = Self::Unanswered;
+    const UNREACHED: Self = Self::Unreached;
 
     fn layout(other: String) -> Self {
         Self::Layout(other)
@@ -56,6 +57,14 @@ impl fencelock_database::Fault for Fault {
     }
     fn is_soon_over(&self) -> bool {
         self.is_soon_over()
+    }
+    fn weight(&self) -> u8 {
+        match self {
+            Self::Connect(_) if self.code().is_some() => 3,
+            Self::Connect(e) if said(e).contains(READ_ONLY) => 2,
+            Self::Connect(_) => 1,
+            _ => 0,
+        }
     }
     fn tell(&self, operation: &'static str, endpoint: &str) -> Error {
         self.tell(operation, endpoint)
@@ -98,15 +107,6 @@ impl Fault {
             SqlState::IDLE_SESSION_TIMEOUT,
             SqlState::DATABASE_DROPPED,
         ]) || self.code().is_some_and(|code| code.code().starts_with("08"))
-    }
-    /// How much it tells, of several.
-    pub(crate) fn weight(&self) -> u8 {
-        match self {
-            Self::Connect(_) if self.code().is_some() => 3,
-            Self::Connect(e) if said(e).contains(READ_ONLY) => 2,
-            Self::Connect(_) => 1,
-            _ => 0,
-        }
     }
     /// Of one who tried to make the tables.
     pub(crate) fn unmade(self) -> Self {

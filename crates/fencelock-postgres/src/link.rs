@@ -11,7 +11,7 @@ use crate::{
     },
 };
 use fencelock_core::{BootClock, Clock, Connection, Connections, Error, Moment, Result, ServerTime, soon, within};
-use fencelock_database::{CONNECT_TIMEOUT, PATIENCE};
+use fencelock_database::{CONNECT_TIMEOUT, ONE_HOST, PATIENCE, one_of};
 use fencelock_tls::client_config;
 use futures_util::{StreamExt, stream};
 use std::{
@@ -41,8 +41,6 @@ use tokio_postgres::{
 };
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-/// For no longer one host is tried: it may take a connection and say nothing.
-const ONE_HOST: Duration = Duration::from_secs(2);
 /// A connection of which nothing has come for a while is asked whether it is there, and has so long to answer.
 const STILL_THERE: Duration = Duration::from_millis(500);
 /// So often it is looked whether a process of the server is this client's alone.
@@ -220,29 +218,16 @@ impl Driver {
         );
         Ok(Self { hosts, first: AtomicUsize::new(0), tls })
     }
-    /// To the first host that takes writes. *Invariant (SAFETY E8):* each has its part of the time, so one that takes connections and
-    /// says nothing keeps nobody from the others.
+    /// To the first host that takes writes.
     async fn connect(&self, tells: Tells) -> Result<(Client, AbortHandle), Fault> {
-        let (many, first) = (self.hosts.len().max(1), self.first.load(Relaxed));
-        let each = ONE_HOST.min(CONNECT_TIMEOUT.mul_f32(0.9) / u32::try_from(many).unwrap_or(u32::MAX));
-        let mut why = Fault::Unreached;
-        for n in 0..many {
-            let host = (first + n) % many;
-            let Some(config) = self.hosts.get(host) else { break };
-            match timeout(each, self.reach(config, tells.clone())).await.unwrap_or(Err(Fault::Unreached)) {
-                Ok(connected) => {
-                    self.first.store(host, Relaxed);
-                    return Ok(connected);
-                }
-                // What a server says by itself tells more than that another one is silent.
-                Err(fault) if fault.weight() >= why.weight() => why = fault,
-                Err(_) => {}
-            }
-        }
-        Err(why)
+        let reach = |at| self.reach(at, tells.clone());
+        let (at, connected) = one_of(self.hosts.len(), self.first.load(Relaxed), ONE_HOST, reach).await?;
+        self.first.store(at, Relaxed);
+        Ok(connected)
     }
-    async fn reach(&self, config: &tokio_postgres::Config, tells: Tells) -> Result<(Client, AbortHandle), Fault> {
+    async fn reach(&self, at: usize, tells: Tells) -> Result<(Client, AbortHandle), Fault> {
         let fault = |e| Fault::Connect(Arc::new(e));
+        let config = self.hosts.get(at).ok_or(Fault::Closed)?;
         match &self.tls {
             None => {
                 let (client, connection) = config.connect(NoTls).await.map_err(fault)?;

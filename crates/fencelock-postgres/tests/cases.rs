@@ -145,8 +145,13 @@ async fn a_pool_that_others_have() {
     let next = tokio::spawn(direct.mutex("x").lock());
     queued(&direct, "x", 1).await;
     let mut psql = std::process::Command::new("psql");
-    let mut others = psql.args(["-X", "-q", "-c", "SELECT pg_sleep(8)", &url]).stdout(Stdio::null()).spawn().unwrap();
-    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(8)' AND state = 'active'";
+    let mut others = psql
+        .args(["-X", "-q", "-c", "SELECT pg_sleep(60)", &url])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)' AND state = 'active'";
     eventually("they have it", || std::future::ready(server.ask(sleeps) == "1")).await;
     let (refused, lost, (next, granted)) = tokio::join!(
         async { soon(a.mutex("y").try_lock()).await.map(drop).unwrap_err() },
@@ -156,7 +161,8 @@ async fn a_pool_that_others_have() {
     assert_eq!(refused.kind(), ErrorKind::Unreachable, "{refused}");
     assert!(lost <= granted, "told {:?} after somebody else had it", lost - granted);
     assert_eq!(server.ask(sleeps), "1", "the run must bite");
-    assert!(others.wait().unwrap().success());
+    server.ask("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query = 'SELECT pg_sleep(60)'");
+    others.wait().unwrap();
     soon(a.mutex("y").lock()).await.unwrap().release().await.unwrap();
     next.release().await.unwrap();
 }

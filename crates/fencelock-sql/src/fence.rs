@@ -79,7 +79,7 @@ impl From<&Row> for Resource {
 }
 
 const CHECK: &str = "fence check";
-const ONCE: &str = "its table is made once: by fence::create_table, or by whoever may with what fence::table says";
+const ONCE: &str = "where the table is missing, it is made once: by fence::create_table, or by whoever may with what fence::table says";
 
 /// Writes token and owner, unless a newer token, or the same one of another owner, is there (SAFETY T5). Make it the first statement of the
 /// transaction: its row lock lets one writer in at a time. Outside of a savepoint of your own: who rolls back to that takes the check back, too.
@@ -362,7 +362,7 @@ pub fn triggers(dialect: Dialect, table: &str, token: &str, owner: &str) -> Resu
 /// # Errors
 /// `Unsupported` elsewhere, and for a lock that lives with a session of the server, which no row keeps: use [`check`]. One in ShedLock's table
 /// is not found, so it is taken for lost. `Conflict` under `REPEATABLE READ` and `SERIALIZABLE`, where somebody else has had the lock since the
-/// transaction began to read. `InvalidConfig`: the lock's tables are not in this schema.
+/// transaction began to read; there [`Refused::Lost`] also where the end of the lease that its snapshot shows is over, whatever renewals came since. `InvalidConfig`: the lock's tables are not in this schema.
 ///
 /// # Cancel safety
 /// Dropped half-way, it leaves the transaction unusable.

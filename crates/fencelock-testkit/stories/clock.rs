@@ -405,7 +405,7 @@ fn directly(server: &Server) -> (Proxy, String, ()) {
     let (proxy, url) = proxied(server);
     (proxy, url, ())
 }
-/// The same of one who has a session for it. (Red: a wait for the table that has no limit.)
+/// The same of one who has a session for it, with which his place goes. (Red: a wait for the table that has no limit.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_client_that_vanishes_while_its_session_waits() {
     let asks = Vanish { query: "?strategy=session", claims: &CLAIMS[..SESSION_CLAIMS], command: "bear(", ..VANISH };

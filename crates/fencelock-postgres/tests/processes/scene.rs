@@ -66,7 +66,7 @@ impl<W: Way> processes::Scene for Scene<W> {
     const BRIEF: Duration = Duration::from_millis(1_500);
     const AFTER_TTL: Duration = Duration::from_millis(250);
     /// Behind a pooler nobody sees a process end: it has been silent for as long as one that is stopped.
-    const DEAD_WAITER: Duration = Duration::from_millis(if W::POOLED { 3_000 } else { 100 });
+    const DEAD_WAITER: Duration = Duration::from_millis(if W::POOLED { 3_250 } else { 100 });
 
     fn new() -> Self {
         let (server, runtime) = (

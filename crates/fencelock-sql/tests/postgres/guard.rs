@@ -153,7 +153,7 @@ async fn isolated() {
     let (a, b, mut db) = (locks(&server.url()).await, locks(&server.url()).await, connect(&server).await);
     for level in [IsolationLevel::RepeatableRead, IsolationLevel::Serializable] {
         for taken_over in [false, true] {
-            let held = a.mutex("x").ttl(3 * SEC).lock().await.unwrap();
+            let held = a.mutex("x").ttl(6 * SEC).lock().await.unwrap();
             let hold = Hold::from(&held);
             let mut tx = Tx::new(db.build_transaction().isolation_level(level).start().await.unwrap());
             tx.query("SELECT state FROM orders", &[]).await.unwrap();

@@ -255,21 +255,6 @@ cleaning: BEGIN
   END LOOP;
   CLOSE dead_waiters;
   SET v_over = FALSE;
-  OPEN dead_clients;
-  each_client: LOOP
-    FETCH dead_clients INTO v_id;
-    IF v_over THEN
-      LEAVE each_client;
-    END IF;
-    SET v_mine = FALSE;
-    SELECT TRUE INTO v_mine FROM fencelock_client c WHERE c.client = v_id AND c.ends < t - 60000000 FOR UPDATE SKIP LOCKED;
-    IF v_mine THEN
-      DELETE FROM fencelock_client WHERE client = v_id;
-    END IF;
-    SET v_over = FALSE;
-  END LOOP;
-  CLOSE dead_clients;
-  SET v_over = FALSE;
   OPEN old_holders;
   each_holder: LOOP
     FETCH old_holders INTO v_space, v_name, v_id;
@@ -285,7 +270,22 @@ cleaning: BEGIN
     SET v_over = FALSE;
   END LOOP;
   CLOSE old_holders;
-  -- Whoever comes to life again has these rows to write, and waits for no look.
+  SET v_over = FALSE;
+  OPEN dead_clients;
+  each_client: LOOP
+    FETCH dead_clients INTO v_id;
+    IF v_over THEN
+      LEAVE each_client;
+    END IF;
+    SET v_mine = FALSE;
+    SELECT TRUE INTO v_mine FROM fencelock_client c WHERE c.client = v_id AND c.ends < t - 60000000 FOR UPDATE SKIP LOCKED;
+    IF v_mine THEN
+      DELETE FROM fencelock_client WHERE client = v_id;
+    END IF;
+    SET v_over = FALSE;
+  END LOOP;
+  CLOSE dead_clients;
+  -- Whoever comes to life again has his row to write, and waits for no look.
   COMMIT;
   CALL fencelock_begin();
   SET v_turn = NULL;

@@ -218,10 +218,12 @@ BEGIN
 END
 $f$;
 
--- What the dead have left goes. A transaction of its own: whoever comes to life again has these rows to write, and waits for no look.
+-- What the dead have left goes. A transaction of its own, and clients last: whoever comes to life again has that row to write, and waits for
+-- no look.
 CREATE FUNCTION {s}.fencelock_reap() RETURNS bigint LANGUAGE plpgsql AS $f$
 DECLARE
   t timestamptz := clock_timestamp();
+  dead tid[];
   n bigint;
   gone bigint := 0;
 BEGIN
@@ -229,14 +231,12 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(7378697629484716395) THEN
     RETURN 0;
   END IF;
-  DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (ARRAY(
-    SELECT o.ctid FROM {s}.fencelock_waiter o
-      WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
-      LIMIT 1000 FOR UPDATE OF o SKIP LOCKED));
-  GET DIAGNOSTICS n = ROW_COUNT;
-  gone := gone + n;
-  DELETE FROM {s}.fencelock_client c WHERE c.ctid = ANY (ARRAY(
-    SELECT o.ctid FROM {s}.fencelock_client o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  dead := ARRAY(SELECT o.ctid FROM {s}.fencelock_waiter o
+    WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
+    LIMIT 1000 FOR UPDATE OF o SKIP LOCKED);
+  -- Its client may have come to life again.
+  DELETE FROM {s}.fencelock_waiter q WHERE q.ctid = ANY (dead)
+    AND NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = q.client AND c.until > t - interval '30 seconds');
   GET DIAGNOSTICS n = ROW_COUNT;
   gone := gone + n;
   DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
@@ -248,7 +248,10 @@ BEGIN
       LIMIT 1000 FOR UPDATE SKIP LOCKED));
   GET DIAGNOSTICS n = ROW_COUNT;
   gone := gone + n;
-  RETURN gone;
+  DELETE FROM {s}.fencelock_client c WHERE c.ctid = ANY (ARRAY(
+    SELECT o.ctid FROM {s}.fencelock_client o WHERE o.until < t - interval '1 minute' LIMIT 1000 FOR UPDATE SKIP LOCKED));
+  GET DIAGNOSTICS n = ROW_COUNT;
+  RETURN gone + n;
 END
 $f$;
 
