@@ -444,6 +444,8 @@ impl Engine for MysqlEngine {
                 Ok(Reply::Locked) if BootClock.now() < limit => asked.store(before, Relaxed),
                 Ok(Reply::Locked) => return Err(self.link().tell("release", &Fault::Locked)),
                 Ok(_) => return Err(self.link().tell("release", &Fault::Answer)),
+                // It was undone.
+                Err(fault) if fault.is_conflict() && BootClock.now() < limit => asked.store(before, Relaxed),
                 Err(fault) if fault.ends_connection() && before == 0 => {}
                 Err(fault) => return Err(self.link().tell("release", &fault)),
             }

@@ -13,7 +13,7 @@ use crate::{
     },
 };
 use fencelock_core::{BootClock, Clock, Connection, Connections, Error, HoldId, Result, ServerTime, soon, within};
-use fencelock_database::{CONNECT_TIMEOUT, ONE_HOST, PATIENCE, one_of};
+use fencelock_database::{CONNECT_TIMEOUT, ONE_HOST, PATIENCE, after_locked, one_of};
 use mysql_async::{Conn as Session, Opts, OptsBuilder, Row, prelude::Queryable};
 use std::{
     future::{Future, pending},
@@ -342,13 +342,15 @@ impl Link {
     }
     /// What may be asked again with one effect: it is, when the connection breaks meanwhile, a row is locked, or there is none to be had.
     pub(crate) async fn again(&self, call: &str) -> Result<Vec<Row>, Fault> {
-        let mut tries = 0;
+        let (mut tries, mut conflicts, limit) = (0, 0, BootClock.now() + PATIENCE);
         loop {
             let conn = self.soon(pending()).await?;
             match self.rows(&conn, Lane::Calls, PATIENCE, call).await {
-                Err(fault) if tries < 2 && (fault.ends_connection() || fault.is_conflict() || fault.is_full()) => {
-                    tries += 1
+                Err(fault) if fault.is_conflict() && BootClock.now() < limit => {
+                    sleep(after_locked(conflicts)).await;
+                    conflicts += 1;
                 }
+                Err(fault) if tries < 2 && (fault.ends_connection() || fault.is_full()) => tries += 1,
                 end => return end,
             }
         }

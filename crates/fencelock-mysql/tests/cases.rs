@@ -68,4 +68,7 @@ fn many() -> String {
 const HELD: u32 = 1_000_000;
 const CLEANING: &str =
     "SELECT COUNT(*) FROM information_schema.processlist WHERE info = 'CALL fencelock_clean(0)' AND time_ms > 20";
+const HELD_UNTIL: &str = "SELECT ends FROM fencelock_holder";
+const LATE_SETTLE: &str = "SELECT kind INTO @kind FROM fencelock_lock; \
+    CALL fencelock_settle('', 'x', TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) - 5000000, @kind, NULL, NULL, @ends)";
 const SILENT: &str = "UPDATE fencelock_client SET ends = ends - 120000000";

@@ -77,6 +77,8 @@ fn many() -> String {
 const HELD: u32 = 200_000;
 const CLEANING: &str = "SELECT count(*) FROM pg_stat_activity WHERE query = 'SELECT fencelock_clean(0)' AND state = 'active' \
     AND clock_timestamp() > query_start + interval '20 ms'";
+const HELD_UNTIL: &str = "SELECT until FROM fencelock_holder";
+const LATE_SETTLE: &str = "SELECT fencelock_settle(l, clock_timestamp() - interval '5 seconds') FROM fencelock_lock l";
 const SILENT: &str = "UPDATE fencelock_client SET until = now() - interval '2 minutes'";
 /// What the server has logged of errors.
 fn errors(server: &Postgres) -> Vec<String> {

@@ -48,12 +48,21 @@ impl Dialect {
             Self::Sqlite => format!("{column} COLLATE BINARY"),
         }
     }
+    /// This column as the answer has it: as a text on PostgreSQL, whatever its type is.
+    pub(crate) fn read(self, column: &str) -> String {
+        match self {
+            Self::Postgres => format!("({column})::text"),
+            Self::MySql | Self::MariaDb => column.to_owned(),
+            Self::Sqlite => format!("CAST({column} AS TEXT)"),
+        }
+    }
     fn part(self, operation: &'static str, whole: &str, part: &str) -> Result<String> {
         if part.is_empty() || part.contains('\0') {
             let error = Error::new(ErrorKind::InvalidConfig, operation, format!("{whole:?} names no table or column"));
             return Err(error.hint("write NAME or SCHEMA.NAME"));
         }
-        let quote = if self.is_mysql() { '`' } else { '"' };
+        // SQLite takes a name in double quotes that it does not know for a text.
+        let quote = if self == Self::Postgres { '"' } else { '`' };
         Ok(format!("{quote}{}{quote}", part.replace(quote, &format!("{quote}{quote}"))))
     }
 }

@@ -34,6 +34,13 @@ pub trait Door: Sized {
     fn ended(&self) -> bool {
         false
     }
+    /// A statement was dropped before its answer came, and the driver would take that for the next one's. Nothing more is sent then: what the
+    /// driver knows of it would be gone.
+    fn is_owed(&self) -> bool {
+        false
+    }
+    /// Where the driver can be told to commit what is dropped, it is told not to.
+    fn undo_when_dropped(&mut self) {}
     /// `COMMIT`.
     fn commit(self) -> impl Future<Output = Result<(), Self::Error>>;
     /// `ROLLBACK`.

@@ -53,7 +53,12 @@ pub(crate) async fn look<T: Transaction>(
             Ok(if leads || nothing { None } else { found })
         }
         Dialect::MySql | Dialect::MariaDb => {
-            let plan = step.run(&format!("EXPLAIN FORMAT=JSON {}", plain.text), &plain.values).await?;
+            let plan = match step.asked(&format!("EXPLAIN FORMAT=JSON {}", plain.text), &plain.values).await {
+                Ok(plan) => plan,
+                // A view, of whose tables this role may not know: no plan, and the lock is taken.
+                Err(fault) if fault.code == "1345" => return Ok(None),
+                Err(fault) => return Err(step.failed(fault)),
+            };
             let all = ["\"access_type\": \"ALL\"", "\"access_type\": \"index\""];
             Ok(if all.iter().any(|word| plan.text().contains(word)) { found } else { None })
         }

@@ -26,6 +26,8 @@ pub(crate) enum Meaning {
     Denied,
     /// No such table or column, or no SQL.
     Wrong,
+    /// A trigger of [`fence::triggers`](crate::fence::triggers) has refused a token.
+    Stale,
     /// The connection.
     Gone,
     /// The server may have undone the whole transaction by itself.
@@ -33,11 +35,18 @@ pub(crate) enum Meaning {
     Other,
 }
 
+/// What a trigger of ours says, and with which codes: of PostgreSQL, MySQL and SQLite.
+pub(crate) const STALE: &str = "fencelock: a newer holder has written";
+const REFUSES: [&str; 3] = ["23514", "1644", "1811"];
+
 impl Fault {
     pub(crate) fn meaning(&self) -> Meaning {
         let code = self.code.as_str();
         if code.is_empty() {
             return Meaning::Gone;
+        }
+        if REFUSES.contains(&code) && self.source.to_string().contains(STALE) {
+            return Meaning::Stale;
         }
         match self.dialect {
             Dialect::Postgres => match code {
@@ -51,12 +60,15 @@ impl Fault {
                 _ => Meaning::Other,
             },
             Dialect::MySql | Dialect::MariaDb => match code {
-                // The record was changed since the snapshot; deadlock; our savepoint went with the transaction; certification.
-                "1020" | "1213" | "1305" | "3101" => Meaning::Conflict,
+                // The record was changed since the snapshot; deadlock; certification; a savepoint went with the transaction.
+                "1020" | "1213" | "3101" => Meaning::Conflict,
+                "1305" if self.source.to_string().contains("SAVEPOINT") => Meaning::Conflict,
                 "1205" | "3572" => Meaning::Busy,
                 "1317" | "1969" | "3024" => Meaning::Stopped,
                 "1044" | "1142" | "1143" | "1370" => Meaning::Denied,
-                "1054" | "1064" | "1146" | "1366" => Meaning::Wrong,
+                "1049" | "1054" | "1064" | "1146" | "1264" | "1265" | "1292" | "1305" | "1366" | "1406" => {
+                    Meaning::Wrong
+                }
                 "1053" | "1927" => Meaning::Gone,
                 // The engine's own error; one of the commit; no room for more locks; the same of XA.
                 "1030" | "1180" | "1206" | "1613" | "1614" => Meaning::Undone,
@@ -82,7 +94,12 @@ impl Fault {
                 (ErrorKind::Busy, "the statement was stopped by its limit of time or by somebody", again)
             }
             Meaning::Denied => (ErrorKind::PermissionDenied, "the database refuses", "grant this role what it needs"),
-            Meaning::Wrong => (ErrorKind::InvalidConfig, "the database does not understand it", "check the names"),
+            Meaning::Wrong => (
+                ErrorKind::InvalidConfig,
+                "the database does not understand it",
+                "check the names, and that the columns take what is written",
+            ),
+            Meaning::Stale => (ErrorKind::Lost, "a newer holder has written", "stop: another holder has the lock"),
             Meaning::Gone => (ErrorKind::Unreachable, "the connection is gone", again),
             Meaning::Undone => (ErrorKind::Protocol, "the database may have undone the whole transaction", again),
             Meaning::Other => (ErrorKind::Protocol, "the database answered with an error", again),

@@ -3,7 +3,9 @@
 //! A lock can be lost while its holder is paused: then a new holder writes, and the old one, when it wakes, must not. Each write shows its
 //! token, and the database keeps the highest with its owner: [`check`]. Where lock and data share a PostgreSQL, [`guard`] makes the lock
 //! itself wait for the transaction, and needs no column.
-use crate::{Connection, Dialect, Hold, Refused, Row, Transaction, Tx, Value, dialect::Statement, tx::Step};
+use crate::{
+    Connection, Dialect, Hold, Refused, Row, Transaction, Tx, Value, dialect::Statement, fault::STALE, tx::Step,
+};
 use fencelock_core::{Error, ErrorKind, Result, Token};
 
 /// A token and whose it is: what a write shows. A guard is one: `&guard`.
@@ -85,7 +87,8 @@ const ONCE: &str = "where the table is missing, it is made once: by fence::creat
 /// transaction: its row lock lets one writer in at a time. Outside of a savepoint of your own: who rolls back to that takes the check back, too.
 ///
 /// [`Refused::Stale`]: the lock was lost, and the transaction cannot be committed any more. [`Refused::Absent`]: the row of your own is not
-/// there; a name is made when it is first met.
+/// there; a name is made when it is first met. A row that is deleted takes its fence with it: where a newer holder may have deleted it, whoever
+/// inserts it anew is not stopped. Fence such rows by a name.
 ///
 /// # Errors
 /// `Conflict`: run the whole transaction again. `InvalidConfig`: no such table or column, a column that is too small for what is written, or
@@ -163,8 +166,7 @@ async fn own<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp) -
     older(&mut statement, row.fence(), stamp)?;
     let written = match step.send(&statement).await?.affected {
         0 => false,
-        1 if statement.dialect.is_mysql() => true,
-        1 => return Ok(Found::Written),
+        1 => true,
         many => {
             let error = step.error(ErrorKind::InvalidConfig, format!("{row} is {many} rows"));
             return Err(step.spoil(error.hint("name one row by its key")));
@@ -172,16 +174,14 @@ async fn own<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp) -
     };
     look(step, row, stamp, written).await
 }
-/// What is there now. On MySQL that is always read, under the row's lock, since its snapshot may be old: what was there
-/// already counts as no change, and what was written may have been made to fit, with a mere warning. Elsewhere it tells
-/// why nothing was written.
+/// What is there now: a key may name a second row, which is newer and was not written, and what was written may have been made to fit the
+/// column. On MySQL it is read under the row's lock, since its snapshot may be old, and what was there already counts as no change.
 async fn look<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp, written: bool) -> Result<Found> {
     let mut statement = step.statement("SELECT ").await?;
     let dialect = statement.dialect;
     let (token, owner) = (dialect.quoted(CHECK, row.fence().0)?, dialect.quoted(CHECK, row.fence().1)?);
-    let text = if dialect == Dialect::Postgres { "::text" } else { "" };
     statement
-        .text(&format!("{}{text}, {owner}{text} FROM ", dialect.number(&token)))
+        .text(&format!("{}, {} FROM ", dialect.read(&dialect.number(&token)), dialect.read(&owner)))
         .name(row.table())?
         .text(" WHERE ");
     row.condition(&mut statement)?;
@@ -200,7 +200,7 @@ async fn look<T: Transaction>(step: &mut Step<'_, T>, row: &Row, stamp: &Stamp, 
     };
     let (there, whose) = (found.first().and_then(Value::as_i64), found.get(1).and_then(Value::as_str));
     let mine = (Some(stamp.token.get()), Some(stamp.owner.as_str()));
-    if dialect.is_mysql() && (there, whose) == mine {
+    if (written || dialect.is_mysql()) && (there, whose) == mine {
         return Ok(Found::Written);
     }
     if written {
@@ -249,7 +249,8 @@ async fn named<T: Transaction>(step: &mut Step<'_, T>, name: &str, stamp: &Stamp
     }
 }
 
-/// The table of named resources, as SQL. Its rows stay: one that is deleted would let an old holder write again.
+/// The table of named resources, as SQL. Its rows stay: one that is deleted would let an old holder write again. It is the one that a session
+/// finds without a schema (the search path on PostgreSQL, the database in use elsewhere): all who write to a resource have to find the same.
 ///
 /// ```
 /// use fencelock_sql::{Dialect, fence};
@@ -318,7 +319,7 @@ pub fn triggers(dialect: Dialect, table: &str, token: &str, owner: &str) -> Resu
     let trigger = format!("fencelock_{short}_{:08x}", crc32fast::hash(format!("{table}\0{token}\0{owner}").as_bytes()));
     let own = quoted(&schema.map_or_else(|| trigger.clone(), |schema| format!("{schema}.{trigger}")))?;
     let (bare_trigger, table, token, owner) = (quoted(&trigger)?, quoted(table)?, quoted(token)?, quoted(owner)?);
-    let stale = "fencelock: a newer holder has written";
+    let stale = STALE;
     let [new, old] = ["NEW", "OLD"].map(|row| dialect.number(&format!("{row}.{token}")));
     let [whose, before] = ["NEW", "OLD"].map(|row| dialect.bytes(&format!("{row}.{owner}")));
     let distinct = match dialect {

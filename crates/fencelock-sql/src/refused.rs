@@ -48,7 +48,10 @@ impl std::error::Error for Refused {}
 impl From<Refused> for Error {
     fn from(refused: Refused) -> Self {
         let (kind, hint) = match refused {
-            Refused::Absent => (ErrorKind::NotHeld, "insert it first: nothing is locked"),
+            Refused::Absent => (
+                ErrorKind::NotHeld,
+                "nothing is locked: insert it first (a fence that may have been deleted with its row belongs to a name)",
+            ),
             Refused::Busy => (ErrorKind::Busy, "try again later"),
             Refused::Changed => (ErrorKind::Conflict, "run the whole transaction again, from BEGIN"),
             Refused::Stale { .. } | Refused::Lost => (ErrorKind::Lost, "stop: another holder has the lock"),

@@ -149,6 +149,10 @@ impl Row {
     /// As [`check`](Self::check), for what is about one row.
     pub(crate) fn check_one(&self, operation: &'static str, dialect: Dialect) -> Result<()> {
         self.check(operation, dialect)?;
+        if self.keys.iter().any(|(_, values)| values.len() > 1) {
+            let error = Error::new(ErrorKind::InvalidConfig, operation, format!("{self} is several rows"));
+            return Err(error.with("table", &self.table).hint("name one row by its key"));
+        }
         if self.limit.is_some() || !self.sorted.is_empty() {
             let error = Error::new(ErrorKind::InvalidConfig, operation, "a limit and an order are for locks");
             return Err(error.with("table", &self.table).hint("name one row by its key"));

@@ -99,7 +99,7 @@ enum State {
 }
 
 impl<T: Transaction> Tx<T> {
-    /// Takes a transaction that you have begun.
+    /// Takes a transaction that you have begun. One of `rusqlite` rolls back from now on when it is dropped, whatever its `DropBehavior` was.
     ///
     /// ```
     /// # #[cfg(feature = "rusqlite")] {
@@ -108,7 +108,8 @@ impl<T: Transaction> Tx<T> {
     /// assert_eq!(tx.unusable(), None);
     /// # }
     /// ```
-    pub fn new(transaction: T) -> Self {
+    pub fn new(mut transaction: T) -> Self {
+        transaction.undo_when_dropped();
         Self { inner: transaction, state: State::Live, dialect: None, owed: None }
     }
     /// Why it cannot be committed; `None`: it can.
@@ -125,6 +126,7 @@ impl<T: Transaction> Tx<T> {
     fn trouble(&self) -> Option<(ErrorKind, String)> {
         match &self.state {
             State::Unusable(kind, why) => Some((*kind, why.clone())),
+            _ if self.inner.is_owed() => Some((ErrorKind::Unreachable, OWED.to_owned())),
             // What came before that may be undone, and what came after it stands.
             State::Live if self.inner.ended() => Some((
                 ErrorKind::Ambiguous,
@@ -153,7 +155,10 @@ impl<T: Transaction> Tx<T> {
         result.map_err(|error| {
             let fault = error.fault();
             let dialect = self.dialect.unwrap_or(T::DIALECT);
-            let over = matches!(fault.meaning(), Meaning::Conflict | Meaning::Busy | Meaning::Gone | Meaning::Undone);
+            let over = matches!(
+                fault.meaning(),
+                Meaning::Conflict | Meaning::Busy | Meaning::Stale | Meaning::Gone | Meaning::Undone
+            );
             let error = fault.told("statement");
             if over || dialect == Dialect::Postgres || self.inner.ended() { self.spoil(error) } else { error }
         })
@@ -173,7 +178,8 @@ impl<T: Transaction> Tx<T> {
     /// fencelock_sql::Tx::new(db.transaction().unwrap()).commit().await.unwrap();
     /// # }) }
     /// ```
-    pub async fn commit(self) -> Result<()> {
+    pub async fn commit(mut self) -> Result<()> {
+        self.inner.undo_when_dropped();
         if let Some((kind, why)) = self.trouble() {
             let what = if self.inner.ended() { why } else { format!("it was rolled back instead: {why}") };
             // Should that fail, too, the server rolls back when the connection goes.
@@ -204,6 +210,10 @@ impl<T: Transaction> Tx<T> {
     /// # }) }
     /// ```
     pub async fn rollback(mut self) -> Result<()> {
+        if self.inner.is_owed() {
+            let error = Error::new(ErrorKind::Unreachable, "rollback", OWED);
+            return Err(error.hint(again(ErrorKind::Unreachable)));
+        }
         if let Some((set, value)) = self.owed.take() {
             // On PostgreSQL the setting ends with the transaction, which may take no statement any more. Elsewhere the first answer may be
             // the late one of the call that was dropped.
@@ -216,6 +226,7 @@ impl<T: Transaction> Tx<T> {
     }
 
     fn spoil(&mut self, error: Error) -> Error {
+        self.inner.undo_when_dropped();
         self.state = State::Unusable(error.kind(), error.to_string());
         error
     }
@@ -280,7 +291,7 @@ impl<T: Transaction> Step<'_, T> {
     pub(crate) async fn statement(&mut self, text: &str) -> Result<Statement> {
         Ok(Statement::new(self.dialect().await?, self.operation, text))
     }
-    async fn asked(&mut self, sql: &str, values: &[Value]) -> Result<Answer, Fault> {
+    pub(crate) async fn asked(&mut self, sql: &str, values: &[Value]) -> Result<Answer, Fault> {
         self.tx.inner.run(sql, values).await.map_err(Failure::fault)
     }
     /// Whatever goes wrong here leaves nothing that could be committed.
@@ -295,7 +306,7 @@ impl<T: Transaction> Step<'_, T> {
         let said = self.tx.inner.say(sql).await;
         said.map_err(|error| self.failed(error.fault()))
     }
-    fn failed(&mut self, fault: Fault) -> Error {
+    pub(crate) fn failed(&mut self, fault: Fault) -> Error {
         let error = fault.told(self.operation);
         self.spoil(error)
     }
@@ -362,10 +373,16 @@ impl<T: Transaction> Step<'_, T> {
         Ok(())
     }
 }
+/// A connection that is used on would give that answer to the next one who asks, a pool's next borrower, say.
+const OWED: &str = "a statement was dropped before its answer came, and the next one would be given it";
 /// What to do with a transaction that cannot go on.
 fn again(kind: ErrorKind) -> &'static str {
     match kind {
         ErrorKind::Ambiguous => "look for what it wrote before you run it again",
+        ErrorKind::Unreachable => {
+            "close the connection, and run the whole transaction again, from BEGIN, on another one"
+        }
+        ErrorKind::Lost => "stop: another holder has the lock",
         _ => "roll back, and run the whole transaction again, from BEGIN",
     }
 }

@@ -9,7 +9,7 @@ use fencelock_sql::{
     seen,
 };
 use fencelock_testkit::Folder;
-use rusqlite::{Connection, TransactionBehavior};
+use rusqlite::{Connection, DropBehavior, TransactionBehavior};
 use std::{
     path::Path,
     sync::{
@@ -205,6 +205,61 @@ fn triggers_refuse_who_forgets() {
         assert_eq!(db.execute_batch(&forgot).is_ok(), goes, "{forgot}");
     }
     db.execute_batch("UPDATE orders SET state = 'paid'").unwrap();
+    let mut tx = begin(&mut db);
+    let late = tx.execute("UPDATE orders SET fence_token = 4", []);
+    assert_eq!(tx.seen(late).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(block_on(tx.commit()).unwrap_err().kind(), ErrorKind::Lost);
+}
+/// A key that names a second row, which is newer, or of another version, is told, and nothing is committed; a column that is not there is told, too.
+/// (Red: the number of changed rows taken for an answer; names in double quotes, which are texts where there is no such column.)
+#[test]
+fn what_is_written_is_read_back() {
+    let folder = Folder::new("sql");
+    let mut db = open(&made(&folder));
+    db.execute_batch(
+        "CREATE TABLE shared (tenant INTEGER, id INTEGER, version INTEGER, fence_token INTEGER, fence_owner TEXT); \
+         INSERT INTO shared VALUES (1, 42, 1, 5, 'a'), (2, 42, 7, 9, 'b')",
+    )
+    .unwrap();
+    let row = Row::of("shared").key("id", 42);
+    for key in [row, Row::of("orders").key("idd", 42), Row::of("orders").key("idd", "idd")] {
+        for fenced in [true, false] {
+            let mut tx = begin(&mut db);
+            let error = if fenced {
+                block_on(fence::check(&mut tx, key.clone(), stamp(7, "c"))).unwrap_err()
+            } else {
+                block_on(key.update(&mut tx, 1, [("fence_owner", "c")])).unwrap_err()
+            };
+            assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{key}: {error}");
+            assert_eq!(block_on(tx.commit()).unwrap_err().kind(), ErrorKind::InvalidConfig);
+        }
+    }
+    let mut tx = begin(&mut db);
+    let one = Row::of("shared").key("tenant", 1).key("id", 42).filter("fence_owner = {}", ["a"]);
+    assert_eq!(block_on(one.update(&mut tx, 1, [("fence_owner", "c")])).unwrap(), Ok(2));
+}
+/// Who has told the driver to commit what is dropped does not commit what was refused. (Red: left as it was.)
+#[test]
+fn what_is_dropped_is_undone() {
+    let folder = Folder::new("sql");
+    let mut db = open(&made(&folder));
+    let order = || Row::of("orders").key("id", 42);
+    let mut tx = begin(&mut db);
+    block_on(fence::check(&mut tx, order(), stamp(7, "a"))).unwrap().unwrap();
+    block_on(tx.commit()).unwrap();
+    for late in [false, true] {
+        let mut inner = db.transaction_with_behavior(TransactionBehavior::Immediate).unwrap();
+        inner.set_drop_behavior(DropBehavior::Commit);
+        let mut tx = Tx::new(inner);
+        if late {
+            tx.set_drop_behavior(DropBehavior::Commit);
+        }
+        tx.execute("UPDATE orders SET state = 'stale'", []).unwrap();
+        assert!(block_on(fence::check(&mut tx, order(), stamp(6, "b"))).unwrap().is_err());
+        drop(tx);
+        let state: String = db.query_row("SELECT state FROM orders", [], |row| row.get(0)).unwrap();
+        assert_eq!(state, "new", "{late}");
+    }
 }
 /// A disk that is full, and whatever else makes SQLite undo the whole transaction by itself: what comes after it is written at once, without the
 /// fence. Nothing goes on with such a one, also when nobody has shown the error. (Red: only conflicts remembered.)

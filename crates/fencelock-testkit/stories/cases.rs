@@ -1,6 +1,7 @@
 //! Cases of the peers' suites that mean something on every database: connections, other people's transactions, rows that somebody else removes.
 //! For the tests that bring `Server`, `NAME`, `OURS` and `SESSIONS`, which count our connections and what sessions hold, `SNAPSHOT`, `end_session`,
-//! `dead` and `clean`, and of a clean-up that looks for long `HELD` and `many`, `SILENT`, `cleaning` and `CLEANING`.
+//! `dead` and `clean`, and of a clean-up that looks for long `HELD` and `many`, `SILENT`, `cleaning` and
+//! `CLEANING`; of a look that was held up for 5 s `LATE_SETTLE` and `HELD_UNTIL`.
 use super::*;
 
 async fn sessions(server: &Server) -> Client {
@@ -208,6 +209,22 @@ async fn a_clean_up_is_in_nobodys_way() {
         }
         assert!(tokio::task::block_in_place(|| child.wait()).unwrap().success());
         assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock WHERE hold IS NOT NULL"), HELD.to_string());
+    }
+}
+/// Whoever has come to a lock with readers or permits, and is held up before he looks through them, cuts nothing of what was renewed meanwhile: its
+/// holder counts on that (SAFETY E2). (Red: ends judged by the clock as it was when he came.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_that_was_held_up() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    for claim in [Claim::Read, Claim::Permits { take: 2, of: 3 }] {
+        let held = Any::lock(&a, "x", claim, 60 * SEC).await.unwrap();
+        let before = server.ask(HELD_UNTIL);
+        assert!(!before.is_empty());
+        server.ask(LATE_SETTLE);
+        assert_eq!(server.ask(HELD_UNTIL), before, "{claim:?}");
+        held.release().await.unwrap();
+        server.ask("DELETE FROM fencelock_lock");
     }
 }
 /// A hundred locks of thirty clients, taken and given back for a while: no release fails. (Red: a release that compares another token.)

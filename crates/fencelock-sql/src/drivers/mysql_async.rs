@@ -23,6 +23,9 @@ impl Door for mysql_async::Transaction<'_> {
     async fn say(&mut self, sql: &str) -> Result<(), Error> {
         self.query_drop(sql).await
     }
+    fn is_owed(&self) -> bool {
+        self.is_disconnected()
+    }
     async fn commit(self) -> Result<(), Error> {
         self.commit().await
     }

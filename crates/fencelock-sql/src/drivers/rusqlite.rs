@@ -5,7 +5,7 @@ use crate::{
     fault::Fault,
 };
 use rusqlite::{
-    Connection, Error, params_from_iter,
+    Connection, DropBehavior, Error, params_from_iter,
     types::{Value as Theirs, ValueRef},
 };
 
@@ -35,6 +35,9 @@ impl Door for rusqlite::Transaction<'_> {
     fn ended(&self) -> bool {
         self.is_autocommit()
     }
+    fn undo_when_dropped(&mut self) {
+        self.set_drop_behavior(DropBehavior::Rollback);
+    }
     async fn commit(self) -> Result<(), Error> {
         self.commit()
     }
@@ -52,7 +55,11 @@ impl Plain for Connection {
 impl crate::DriverError for Error {}
 impl Failure for Error {
     fn fault(self) -> Fault {
-        let code = self.sqlite_error().map_or_else(|| "driver".to_owned(), |error| error.extended_code.to_string());
+        let error = match &self {
+            Error::SqlInputError { error, .. } => Some(error),
+            other => other.sqlite_error(),
+        };
+        let code = error.map_or_else(|| "driver".to_owned(), |error| error.extended_code.to_string());
         Fault { dialect: Dialect::Sqlite, code, source: self.into() }
     }
 }

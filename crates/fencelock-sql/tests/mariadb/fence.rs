@@ -185,6 +185,10 @@ async fn triggers_refuse_who_forgets() {
         assert_eq!(db.query_drop(&forgot).await.is_ok(), goes, "{forgot}");
     }
     db.query_drop("UPDATE orders SET state = 'paid'").await.unwrap();
+    let mut tx = begin(&mut db).await;
+    let late = tx.query_drop("UPDATE orders SET fence_token = 4").await;
+    assert_eq!(tx.seen(late).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Lost);
 }
 /// Owners are told apart by their bytes, whatever the column's collation takes for the same, by the check and by the triggers. (Red: as the column
 /// compares: `A` writes with the token of `a`.)
@@ -218,13 +222,18 @@ async fn a_column_that_is_too_small() {
             "SET sql_mode = ''; DROP TABLE orders; CREATE TABLE orders (id int PRIMARY KEY, fence_token bigint, fence_owner varchar(64)) \
              ENGINE=InnoDB; INSERT INTO orders (id) VALUES (42); ALTER TABLE orders MODIFY {column} {small}"
         ));
-        for mut db in [connect(&server).await, found_rows(&server).await] {
-            db.query_drop("SET sql_mode = ''").await.unwrap();
+        for (mut db, strict) in
+            [(connect(&server).await, false), (found_rows(&server).await, false), (connect(&server).await, true)]
+        {
+            db.query_drop(format!("SET sql_mode = '{}'", if strict { "STRICT_ALL_TABLES" } else { "" })).await.unwrap();
             let mut tx = begin(&mut db).await;
             let row = Row::of("orders").key("id", 42);
             let error = fence::check(&mut tx, row, stamp(1_700_000_000_000_001, "web-3")).await.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{small}: {error}");
-            assert!(error.to_string().contains("bigint"), "{error}");
+            assert!(
+                error.to_string().contains(if strict && small != "float" { "columns take" } else { "bigint" }),
+                "{error}"
+            );
             assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::InvalidConfig);
             assert_eq!(server.ask("SELECT fence_token FROM orders"), "NULL");
         }

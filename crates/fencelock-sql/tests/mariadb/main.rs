@@ -15,7 +15,9 @@ mod update;
 use bad_rows::bad_rows;
 use fencelock_sql::Tx;
 use fencelock_testkit::MariaDb;
-use mysql_async::{Conn, IsolationLevel, Opts, OptsBuilder, Transaction, TxOpts, prelude::Queryable};
+use mysql_async::{
+    Conn, IsolationLevel, Opts, OptsBuilder, Pool, PoolConstraints, PoolOpts, Transaction, TxOpts, prelude::Queryable,
+};
 use std::time::{Duration, Instant};
 
 pub(crate) const MS: Duration = Duration::from_millis(1);

@@ -225,6 +225,33 @@ async fn triggers_refuse_who_forgets() {
         assert_eq!(server.psql(&forgot).output().unwrap().status.success(), goes, "{forgot}");
     }
     server.ask("UPDATE orders SET state = 'paid'");
+    let mut tx = begin(&mut db).await;
+    let late = tx.execute("UPDATE orders SET fence_token = 4", &[]).await;
+    assert_eq!(tx.seen(late).unwrap_err().kind(), ErrorKind::Lost);
+    assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::Lost);
+}
+/// A key that names a second row, which a newer holder has written, is told, and nothing is committed; so is a column that rounds. (Red: the number
+/// of changed rows taken for an answer.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_written_is_read_back() {
+    let (server, mut db) = orders().await;
+    let row = || Row::of("orders").key("id", 42);
+    for spoil in [
+        "ALTER TABLE orders ALTER fence_token TYPE real",
+        "ALTER TABLE orders ALTER fence_token TYPE bigint, DROP CONSTRAINT orders_pkey; \
+         UPDATE orders SET fence_token = 1800000000000000; INSERT INTO orders VALUES (42, 'other', 5, 'a')",
+    ] {
+        server.ask(spoil);
+        let mut tx = begin(&mut db).await;
+        let error = fence::check(&mut tx, row(), stamp(1_700_000_000_000_001, "b")).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+        assert_eq!(tx.commit().await.unwrap_err().kind(), ErrorKind::InvalidConfig);
+        assert_eq!(server.ask("SELECT count(*) FROM orders WHERE fence_owner = 'b'"), "0");
+    }
+    let mut tx = begin(&mut db).await;
+    let several = fence::check(&mut tx, Row::of("orders").keys("id", [42, 43]), stamp(7, "b")).await;
+    assert_eq!(several.unwrap_err().kind(), ErrorKind::InvalidConfig);
+    assert_eq!(tx.unusable(), None, "nothing was sent");
 }
 /// Whatever is one name with another here is not one with it there: case, spaces, accents. (Red: a collation that does not mind.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

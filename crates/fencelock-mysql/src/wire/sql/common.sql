@@ -115,12 +115,16 @@ BEGIN
 END
 //
 -- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was set back
--- has left ends that are further away than their leases are long: these are cut. Only under the lock's row.
+-- has left ends that are further away than their leases are long, by a second at least: these are cut. (So much the clocks of Galera's nodes may
+-- differ.) Only under the lock's row.
+--
+-- *Invariant:* readers and permits are renewed beside it. What was renewed after `t` ends later than a lease after `t`, and its holder counts on
+-- that: so the clock is read anew, after the end was (SAFETY E2).
 CREATE PROCEDURE fencelock_settle(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN t BIGINT, IN l_kind VARBINARY(16), IN l_hold BINARY(16), IN l_ttl BIGINT, INOUT l_ends BIGINT)
 SQL SECURITY INVOKER
 BEGIN
   DECLARE v_hold BINARY(16);
-  IF l_hold IS NOT NULL AND l_ends > t + l_ttl THEN
+  IF l_hold IS NOT NULL AND l_ends > t + l_ttl + 1000000 THEN
     SET l_ends = t + l_ttl;
     UPDATE fencelock_lock SET ends = l_ends WHERE space = p_space AND name = p_name;
   END IF;
@@ -129,18 +133,19 @@ BEGIN
       -- Mostly there is nothing, and then no row is locked.
       SET v_hold = NULL;
       SELECT h.hold INTO v_hold FROM fencelock_holder h
-        WHERE h.space = p_space AND h.name = p_name AND (h.ends <= t OR h.ends > t + h.ttl) LIMIT 1;
+        WHERE h.space = p_space AND h.name = p_name AND (h.ends <= t OR h.ends > {now} + h.ttl + 1000000) LIMIT 1;
       IF v_hold IS NULL THEN
         LEAVE settling;
       END IF;
       SET v_hold = NULL;
       SELECT h.hold INTO v_hold FROM fencelock_holder h
-        WHERE h.space = p_space AND h.name = p_name AND (h.ends <= t OR h.ends > t + h.ttl) LIMIT 1 FOR UPDATE SKIP LOCKED;
+        WHERE h.space = p_space AND h.name = p_name AND (h.ends <= t OR h.ends > {now} + h.ttl + 1000000) LIMIT 1 FOR UPDATE SKIP LOCKED;
       IF v_hold IS NULL THEN
         LEAVE settling;
       END IF;
       DELETE FROM fencelock_holder WHERE space = p_space AND name = p_name AND hold = v_hold AND ends <= t;
-      UPDATE fencelock_holder SET ends = t + ttl WHERE space = p_space AND name = p_name AND hold = v_hold AND ends > t + ttl;
+      UPDATE fencelock_holder SET ends = {now} + ttl
+        WHERE space = p_space AND name = p_name AND hold = v_hold AND ends > {now} + ttl + 1000000;
     END LOOP;
   END IF;
 END

@@ -93,6 +93,9 @@ $f$;
 
 -- What is over goes, but what somebody's own transaction keeps (SAFETY E2: nobody waits for that); it counts on. A clock that was
 -- set back has left ends that are further away than their leases are long: these are cut. Only under the lock's row.
+--
+-- *Invariant:* readers and permits are renewed beside it. What was renewed after `t` ends later than a lease after `t`, and its holder counts on
+-- that: so the clock is read anew, after the end was, also where the row was waited for (SAFETY E2).
 CREATE FUNCTION {s}.fencelock_settle(l {s}.fencelock_lock, t timestamptz) RETURNS {s}.fencelock_lock
 LANGUAGE plpgsql AS $f$
 BEGIN
@@ -101,8 +104,8 @@ BEGIN
     UPDATE {s}.fencelock_lock o SET until = l.until WHERE o.space = l.space AND o.name = l.name;
   END IF;
   IF l.kind IN ('rw_lock', 'semaphore') THEN
-    UPDATE {s}.fencelock_holder h SET until = t + {s}.fencelock_span(h.ttl)
-      WHERE h.space = l.space AND h.name = l.name AND h.until > t + {s}.fencelock_span(h.ttl);
+    UPDATE {s}.fencelock_holder h SET until = clock_timestamp() + {s}.fencelock_span(h.ttl)
+      WHERE h.space = l.space AND h.name = l.name AND h.until > clock_timestamp() + {s}.fencelock_span(h.ttl);
     DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
       SELECT o.ctid FROM {s}.fencelock_holder o
         WHERE o.space = l.space AND o.name = l.name AND o.until <= t FOR UPDATE SKIP LOCKED));
