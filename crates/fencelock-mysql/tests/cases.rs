@@ -7,7 +7,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{BootClock, Client, Clock, ErrorKind, LossReason};
+use fencelock_core::{BootClock, Claim, Client, Clock, ErrorKind, LossReason};
 use fencelock_testkit::{
     MariaDb as Server,
     processes::{bar, full, tenth},

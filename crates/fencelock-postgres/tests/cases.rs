@@ -8,7 +8,7 @@ mod common;
 mod stories;
 use common::*;
 use fencelock_conformance::within;
-use fencelock_core::{BootClock, Client, Clock, ErrorKind, LossReason};
+use fencelock_core::{BootClock, Claim, Client, Clock, ErrorKind, LossReason};
 use fencelock_postgres::{Config, Listen, Strategy};
 use fencelock_testkit::{
     PgBouncer, Postgres, Postgres as Server,
