@@ -23,14 +23,7 @@ use fencelock_core::{
 use fencelock_database::{
     AGAIN, CONNECT_TIMEOUT, PATIENCE, WINDOW, after_locked, before_answered, granted, micros, open_window,
 };
-use std::{
-    fmt,
-    sync::{
-        Arc,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, mpsc, oneshot},
     time::sleep,
@@ -202,6 +195,24 @@ impl MysqlEngine {
                 end => return Ok(end),
             }
             sleep(after_locked(tries)).await;
+        }
+    }
+    /// What breaks a hold, asked until the row is free. One whose answer was lost may have done it: then nobody knows.
+    pub(crate) async fn forced(&self, call: &str) -> Result<Reply, Fault> {
+        let (limit, mut lost, mut tries) = (BootClock.now() + PATIENCE, false, 0);
+        loop {
+            let conn = self.link().soon(std::future::pending()).await?;
+            match self.link().run(&conn, Lane::Calls, PATIENCE, call).await {
+                Ok(Reply::Gone { .. }) if lost => return Err(Fault::Unanswered),
+                Ok(Reply::Locked) if BootClock.now() < limit => {}
+                Ok(Reply::Locked) => return Err(Fault::Locked),
+                // It was undone.
+                Err(fault) if fault.is_conflict() && BootClock.now() < limit => {}
+                Err(fault) if fault.ends_connection() && !lost => lost = true,
+                end => return end,
+            }
+            sleep(after_locked(tries)).await;
+            tries += 1;
         }
     }
     /// By this procedure, which takes all of them as bytes.
@@ -430,26 +441,10 @@ impl Engine for MysqlEngine {
             return Ok(released);
         }
         let call = Call::new("force").text(&self.shared.space).text(name.as_str()).number(token.get()).end();
-        let (limit, asked) = (BootClock.now() + PATIENCE, AtomicU32::new(0));
-        loop {
-            let conn = self.link().soon(std::future::pending()).await.map_err(self.told("release"))?;
-            let before = asked.fetch_add(1, Relaxed);
-            match self.link().run(&conn, Lane::Calls, PATIENCE, &call).await {
-                Ok(Reply::Done { .. }) => return Ok(Released::Released),
-                // One before may have done it, and its answer was lost.
-                Ok(Reply::Gone { .. }) if before > 0 => return Err(self.link().tell("release", &Fault::Unanswered)),
-                Ok(Reply::Gone { holder }) => {
-                    return Ok(Released::NotHeld { holder: holder.map(|holder| *holder) });
-                }
-                Ok(Reply::Locked) if BootClock.now() < limit => asked.store(before, Relaxed),
-                Ok(Reply::Locked) => return Err(self.link().tell("release", &Fault::Locked)),
-                Ok(_) => return Err(self.link().tell("release", &Fault::Answer)),
-                // It was undone.
-                Err(fault) if fault.is_conflict() && BootClock.now() < limit => asked.store(before, Relaxed),
-                Err(fault) if fault.ends_connection() && before == 0 => {}
-                Err(fault) => return Err(self.link().tell("release", &fault)),
-            }
-            sleep(after_locked(before)).await;
+        match self.forced(&call).await.map_err(self.told("release"))? {
+            Reply::Done { .. } => Ok(Released::Released),
+            Reply::Gone { holder } => Ok(Released::NotHeld { holder: holder.map(|holder| *holder) }),
+            _ => Err(self.link().tell("release", &Fault::Answer)),
         }
     }
     async fn resize(&self, name: &Name, from: u32, to: u32) -> Result<()> {

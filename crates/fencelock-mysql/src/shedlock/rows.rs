@@ -75,7 +75,7 @@ impl Table for Rows {
         self.0.renew_by(Call::new("shed_renew"), grants).await
     }
     async fn force_release(&self, name: &Name, token: Token) -> Result<Reply, Fault> {
-        self.0.unlocked(&Call::new("shed_force").letters(name.as_str()).number(token.get()).end()).await
+        self.0.forced(&Call::new("shed_force").letters(name.as_str()).number(token.get()).end()).await
     }
     async fn inspect(&self, name: &Name) -> Result<Status, Fault> {
         let rows = self.link().again(&Call::new("shed_inspect").letters(name.as_str()).end()).await?;

@@ -62,7 +62,7 @@ impl Table for Rows {
         self.0.renew_by(self.link().call("shed_renew"), grants).await
     }
     async fn force_release(&self, name: &Name, token: Token) -> Result<Reply, Fault> {
-        self.0.unlocked(&self.link().call("shed_force").text(name.as_str()).number(token.get()).end()).await
+        self.0.forced(&self.link().call("shed_force").text(name.as_str()).number(token.get()).end()).await
     }
     async fn inspect(&self, name: &Name) -> Result<Status, Fault> {
         let rows = self.link().again(&self.link().call("shed_inspect").text(name.as_str()).end()).await?;
