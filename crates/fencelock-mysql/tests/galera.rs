@@ -88,6 +88,25 @@ async fn permits_and_readers_of_several_nodes() {
     }
     done(all).await;
 }
+/// What is renewed, or given back, by a node that has not heard of its grant yet, since it has much else to hear of first. (Red: a transaction that
+/// begins with what is there.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_its_node_has_not_heard_of() {
+    let nodes = two().await;
+    let [mut a, mut b] = [&nodes[0], &nodes[1]].map(Session::new);
+    a.ask("CREATE TABLE noise (n int PRIMARY KEY AUTO_INCREMENT, t varchar(200)) ENGINE=InnoDB");
+    let now = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
+    for n in 0..6 {
+        a.ask("INSERT INTO noise (t) SELECT REPEAT('x', 200) FROM seq_1_to_30000");
+        let granted = a.ask(&format!(
+            "CALL fencelock_acquire('', 'x', UNHEX(LPAD('{n}', 32, '7')), 'mutex', 'm', 1, 0, 60000000, {now} + 1000000, 0, FALSE, \
+             RANDOM_BYTES(16), NULL, 'h 1 ')"
+        ));
+        assert!(granted.starts_with("done"), "{granted}");
+        let left = b.ask(&format!("CALL fencelock_release('', 'x', UNHEX(LPAD('{n}', 32, '7')), NULL)"));
+        assert!(left.starts_with("done"), "{n}: {left}");
+    }
+}
 /// Two nodes. What one has made the other one's first client waits for, and does not make once more. (Not seen red:
 /// what one makes has mostly come before the other looks.)
 async fn two() -> Vec<MariaDb> {

@@ -32,8 +32,11 @@ END
 -- Each statement of it sees what was committed before that statement began, whatever the server begins its transactions with.
 CREATE PROCEDURE fencelock_begin() SQL SECURITY INVOKER
 BEGIN
+  -- A node of Galera hears first of all that the others have written by now: of the grant, say, that is given back here.
+  /*M! IF @@session.wsrep_on THEN SET SESSION wsrep_sync_wait = 1; END IF; */
   SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
   START TRANSACTION;
+  /*M! IF @@session.wsrep_on THEN SET SESSION wsrep_sync_wait = 0; END IF; */
 END
 //
 -- Makes the lock's row, if it is missing. The floor is read under a lock: nobody who forgets rows raises it meanwhile, so a
