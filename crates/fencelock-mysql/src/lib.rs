@@ -6,6 +6,7 @@ mod error;
 mod keeper;
 mod link;
 mod list;
+mod making;
 mod pool;
 #[cfg(feature = "bench")]
 #[doc(hidden)]

@@ -329,7 +329,7 @@ impl Link {
         self.give_up(&conn);
         one().await
     }
-    fn give_up(&self, conn: &Conn) {
+    pub(crate) fn give_up(&self, conn: &Conn) {
         conn.pool.broke();
         // One that many had is told of once: what is looked for then goes to the next one.
         if self.all.give_up(conn) {
@@ -484,29 +484,6 @@ impl Link {
         let version = column(row, 0).and_then(|version| version.parse().ok()).ok_or(Fault::Answer)?;
         let store = column(row, 1).and_then(|store| u128::from_str_radix(store, 16).ok()).ok_or(Fault::Answer)?;
         Ok(Some((version, store)))
-    }
-    /// Makes what is missing. Two that come together do so one after the other; whoever breaks off leaves it to the next one, since the
-    /// row that says that all is there comes last.
-    pub(crate) async fn make(&self, is_there: &str, script: Vec<String>) -> Result<(), Fault> {
-        let mut session = timeout(CONNECT_TIMEOUT, self.driver.connect()).await.unwrap_or(Err(Fault::Unreached))?;
-        let work = async {
-            let turn = schema::TURN;
-            let got: Option<Row> = session.query_first(format!("SELECT GET_LOCK({turn}, 20)")).await?;
-            let known: std::result::Result<Option<Row>, _> = session.query_first(is_there).await;
-            if !matches!(known, Ok(Some(_))) && got.is_some_and(|got| column(&got, 0) == Some("1")) {
-                for statement in script {
-                    if let Some(procedure) = schema::procedure(&statement) {
-                        session.query_drop(format!("DROP PROCEDURE IF EXISTS {procedure}")).await?;
-                    }
-                    session.query_drop(statement).await?;
-                }
-            }
-            session.query_drop(format!("DO RELEASE_LOCK({turn})")).await
-        };
-        within(8 * CONNECT_TIMEOUT, work).await.ok_or(Fault::Unanswered)?.map_err(|e| Fault::of(e).unmade())?;
-        // Those that were there before have read none of it.
-        self.give_up(&self.here().await?);
-        Ok(())
     }
 }
 /// A session that has the named lock of one hold, from when it waits near its turn until it is released: whoever is behind it waits for that

@@ -107,6 +107,30 @@ async fn a_grant_that_its_node_has_not_heard_of() {
         assert!(left.starts_with("done"), "{n}: {left}");
     }
 }
+/// Many start at several nodes where nothing is there yet, and go on at once: nobody finds that what he calls is being made once more. (Red:
+/// procedures that are dropped before they are made.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_make_it_at_several_nodes() {
+    let nodes = MariaDb::galera(2);
+    for round in 0..6 {
+        let mut all = tokio::task::JoinSet::new();
+        nodes[0].ask(&format!("CREATE DATABASE d{round}"));
+        let there = format!("SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = 'd{round}'");
+        eventually("it is there", || std::future::ready(nodes[1].ask(&there) == "1")).await;
+        for n in 0..8_u32 {
+            let url = nodes[n as usize % 2].url().replace("/test", &format!("/d{round}"));
+            all.spawn(async move {
+                // They come while others make.
+                tokio::time::sleep(n / 2 * 100 * MS).await;
+                let client = client(&url).await;
+                for _ in 0..20 {
+                    client.mutex("x").lock().await.unwrap().release().await.unwrap();
+                }
+            });
+        }
+        done(all).await;
+    }
+}
 /// Two nodes. What one has made the other one's first client waits for, and does not make once more. (Not seen red:
 /// what one makes has mostly come before the other looks.)
 async fn two() -> Vec<MariaDb> {
