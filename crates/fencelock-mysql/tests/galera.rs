@@ -107,8 +107,8 @@ async fn a_grant_that_its_node_has_not_heard_of() {
         assert!(left.starts_with("done"), "{n}: {left}");
     }
 }
-/// Many start at several nodes where nothing is there yet, and go on at once: nobody finds that what he calls is being made once more. (Red:
-/// procedures that are dropped before they are made.)
+/// Many start at several nodes where nothing is there yet, and go on at once: nobody hears of what the other node has just made. (Red: that it is
+/// there told as an error.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_make_it_at_several_nodes() {
     let nodes = MariaDb::galera(2);
