@@ -46,6 +46,7 @@ pub(crate) async fn renew_once(core: &Core, hold: &Hold, ttl: Duration, operatio
             return Err(lost_error(hold, operation));
         }
         let span = observe::renewal(keeper, hold);
+        hold.extends(ttl);
         let renew = observe::timed(keeper, "renew", core.engine().renew(&grant));
         let renew = observe::Within::new(span.clone(), renew);
         let answers = tokio::select! {

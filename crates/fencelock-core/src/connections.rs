@@ -190,11 +190,12 @@ impl<C: Clone + Send + Sync + 'static, F: Clone + From<NoConnection> + Send + Sy
         let mut slots = self.slots();
         // Under the mutex: `close` finds the slot, or has told us.
         self.check_open()?;
+        // Also where a driver has panicked while it connected.
+        slots.retain(|slot| slot.connection.has_changed().is_ok());
         if let Some(slot) = slots.iter().find(|slot| slot.runtime == here) {
             return Ok(slot.connection.clone());
         }
         let (told, connection) = watch::channel(None);
-        slots.retain(|slot| slot.connection.has_changed().is_ok());
         slots.push(Slot { runtime: here, connection: connection.clone() });
         drop(slots);
         let (me, made) = (self.me.clone(), make());

@@ -317,7 +317,14 @@ impl Hold {
     /// `sent_at + ttl − drift·ttl − margin`: the engine started to count later than `sent_at`, and may count faster by the
     /// drift. Nobody else can be granted the lock before (SAFETY G3).
     pub(crate) fn valid_until(&self) -> Moment {
+        if self.is_unheard() {
+            return Moment::ZERO;
+        }
         (self.sent_at() + self.trusted).min(self.limit)
+    }
+    /// It lives with a session of which nothing was heard, or that has ended: nothing counts from when the machine began to count.
+    pub(crate) fn is_unheard(&self) -> bool {
+        matches!(&self.since, Since::Session(session) if session.sent_at().is_none())
     }
     /// When the engine itself has ended the lease, whatever was lost on the way.
     pub(crate) fn ends_by(&self) -> Moment {
@@ -351,6 +358,11 @@ impl Hold {
     pub(crate) fn remaining(&self) -> Duration {
         let until = self.valid_until();
         if self.life().is_over() { Duration::ZERO } else { self.clock.now().until(until) }
+    }
+    /// An extension of a fixed lease by `d` is sent now: whatever becomes of its answer, the engine may have done it.
+    pub(crate) fn extends(&self, d: Duration) {
+        let ends = self.clock.now() + d.mul_f64(1.02) + MARGIN;
+        self.extended.fetch_max(ends.as_nanos(), AcqRel);
     }
     /// An extension of a fixed lease by `d` that was sent at `sent_at` was answered. It never shortens. False: it came too late.
     pub(crate) fn extend_by(&self, sent_at: Moment, d: Duration, can: &Capabilities) -> bool {
@@ -427,6 +439,9 @@ impl Hold {
     }
     /// When its loss is told: before the validity ends, so that whoever listens hears of it in time.
     fn told_at(&self) -> Moment {
+        if self.is_unheard() {
+            return Moment::ZERO;
+        }
         let early = early(self.grant.ttl);
         if lives(Mutant::LossToldLate) {
             return self.sent_at() + self.grant.ttl + early;

@@ -113,7 +113,9 @@ impl Losses {
                 drop(roster);
                 // An engine that says first that it is gone, of one whose time was over: that is why.
                 let over = reason == LossReason::TakenOver && hold.remaining().is_zero();
-                hold.finish(Life::Lost(if over { LossReason::Expired } else { reason }));
+                let end = Life::Lost(if over { LossReason::Expired } else { reason });
+                // A waker is foreign code: one that panics must not cost the others their word.
+                let _ = catch_unwind(AssertUnwindSafe(|| hold.finish(end)));
                 self.report(&hold, News::Lost);
             }
         }

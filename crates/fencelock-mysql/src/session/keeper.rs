@@ -86,6 +86,10 @@ async fn tend(sessions: Arc<Sessions>, bearer: Arc<Bearer>) {
             // One at a time: signs of life come in between.
             () = sleep(rest.unwrap_or_default()), if rest.is_some() => {
                 if let Some(hold) = over {
+                    // *Invariant:* told first. Whoever was handed it late, since his runtime stood still, counts from then.
+                    if bearer.found(hold).is_some_and(|borne| !borne.leaves) {
+                        sessions.report(Event::Lost { hold, reason: LossReason::MaxHold });
+                    }
                     let _ = sessions.let_go(&bearer, hold).await;
                 }
             }

@@ -234,6 +234,12 @@ impl session::Claims for Sessions {
             if !bearer.intend(request.hold(), Borne::new(request.name(), self.lock_of(request))) {
                 return self.look(request).await.map(Err);
             }
+            // It has ended since: whoever is entered there now is never taken back.
+            if !bearer.is_open() {
+                bearer.forget(request.hold());
+                tokio::task::yield_now().await;
+                continue;
+            }
             self.hold(request.hold(), &bearer);
             let sent_at = BootClock.now();
             if request.open(sent_at, PATIENCE).is_none() {

@@ -105,7 +105,9 @@ BEGIN
   END IF;
   IF l.kind IN ('rw_lock', 'semaphore') THEN
     UPDATE {s}.fencelock_holder h SET until = clock_timestamp() + {s}.fencelock_span(h.ttl)
-      WHERE h.space = l.space AND h.name = l.name AND h.until > clock_timestamp() + {s}.fencelock_span(h.ttl);
+      WHERE h.ctid = ANY (ARRAY(SELECT o.ctid FROM {s}.fencelock_holder o WHERE o.space = l.space AND o.name = l.name
+          AND o.until > clock_timestamp() + {s}.fencelock_span(o.ttl) FOR NO KEY UPDATE SKIP LOCKED))
+        AND h.until > clock_timestamp() + {s}.fencelock_span(h.ttl);
     DELETE FROM {s}.fencelock_holder h WHERE h.ctid = ANY (ARRAY(
       SELECT o.ctid FROM {s}.fencelock_holder o
         WHERE o.space = l.space AND o.name = l.name AND o.until <= t FOR UPDATE SKIP LOCKED));
@@ -210,9 +212,10 @@ BEGIN
 END
 $f$;
 
--- Which lock it is about is said, too: one that nobody there waits for any more is given back (SAFETY G2).
+-- Which lock it is about is said, too: one that nobody there waits for any more is given back (SAFETY G2). A queue of words that is full, since
+-- somebody's session listens and never reads, would undo what is told: whoever is not told looks.
 CREATE FUNCTION {s}.fencelock_word(client uuid, space text, name text, hold uuid) RETURNS void LANGUAGE sql
-AS $$ SELECT pg_notify('fencelock_' || client, hold || ' ' || octet_length(space) || ' ' || space || name) $$;
+AS $$ SELECT pg_notify('fencelock_' || client, hold || ' ' || octet_length(space) || ' ' || space || name) WHERE pg_notification_queue_usage() < 0.9 $$;
 
 -- Those who fit in now are told so. What changes the queue alone need not be on the disk (SAFETY G2: a push is a hint).
 CREATE FUNCTION {s}.fencelock_ring(l {s}.fencelock_lock, t timestamptz) RETURNS void LANGUAGE plpgsql AS $f$

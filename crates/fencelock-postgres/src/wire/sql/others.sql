@@ -93,15 +93,17 @@ BEGIN
     ON CONFLICT DO NOTHING;
   l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
-  r.now := {s}.fencelock_us(t);
   IF l.space IS NULL THEN
+    r.now := {s}.fencelock_us(t);
     r.code := 'locked';
     RETURN r;
   END IF;
+  l := {s}.fencelock_settle(l, t);
+  t := clock_timestamp();
+  r.now := {s}.fencelock_us(t);
   IF r.now > p_not_after THEN
     RETURN r;
   END IF;
-  l := {s}.fencelock_settle(l, t);
   IF l.kind <> 'semaphore' AND {s}.fencelock_lives(l, t, true) THEN
     r.code := 'kind';
     r.who := l.kind;

@@ -73,6 +73,8 @@ BEGIN
     RETURN r;
   END IF;
   l := {s}.fencelock_settle(l, t);
+  -- A table that somebody locks may have been waited for.
+  t := clock_timestamp();
   r := {s}.fencelock_find(l, t, p_hold, p_ttl);
   IF r.code IS NOT NULL THEN
     RETURN r;
@@ -169,8 +171,14 @@ BEGIN
     RETURN r;
   END IF;
   l := {s}.fencelock_settle(l, t);
+  -- A table that somebody locks may have been waited for.
+  t := clock_timestamp();
   r := {s}.fencelock_find(l, t, p_hold, p_ttl);
   IF r.code IS NOT NULL THEN
+    RETURN r;
+  END IF;
+  IF r.now > p_not_after THEN
+    r.code := 'past';
     RETURN r;
   END IF;
   -- It may be gone since.
@@ -376,6 +384,7 @@ BEGIN
     RETURN r;
   END IF;
   l := {s}.fencelock_settle(l, t);
+  t := clock_timestamp();
   IF p_old <> p_new THEN
     r := {s}.fencelock_find(l, t, p_new, p_ttl);
     IF r.code IS NOT NULL THEN
@@ -410,6 +419,7 @@ BEGIN
       r.number := p_token;
       r.now := {s}.fencelock_us(t);
       r.held := r.now - {s}.fencelock_us(h.since);
+      PERFORM {s}.fencelock_durably();
       RETURN r;
     END IF;
     RETURN {s}.fencelock_find(l, t, p_old, p_ttl);
