@@ -3,6 +3,7 @@
 //! `dead` and `clean`, and of a clean-up that looks for long `HELD` and `many`, `SILENT`, `cleaning` and
 //! `CLEANING`; of a look that was held up for 5 s `LATE_SETTLE` and `HELD_UNTIL`.
 use super::*;
+use std::task::Poll;
 
 async fn sessions(server: &Server) -> Client {
     client(&(server.url() + "?strategy=session")).await
@@ -210,6 +211,32 @@ async fn a_clean_up_is_in_nobodys_way() {
         assert!(tokio::task::block_in_place(|| child.wait()).unwrap().success());
         assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock WHERE hold IS NOT NULL"), HELD.to_string());
     }
+}
+/// A grant that its caller hears of when its longest time is long over, since his runtime stood still: it is told before somebody else has the lock.
+/// (Red: given back without a word.)
+#[test]
+fn a_grant_that_is_heard_of_late() {
+    let server = Server::start();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (a, b) = (sessions(&server).await, sessions(&server).await);
+        // Its session lives on by what else it bears.
+        let beside = a.mutex("beside").ttl(SEC).lock().await.unwrap();
+        let mut lock = Box::pin(a.mutex("x").ttl(SEC).max_hold(SEC).lock());
+        // No further than to where the server has given it.
+        let began = Instant::now();
+        while server.ask(SESSIONS) != "2" {
+            let polled = std::future::poll_fn(|cx| Poll::Ready(lock.as_mut().poll(cx))).await;
+            assert!(polled.is_pending() && began.elapsed() < LONG, "the run must bite");
+            std::thread::sleep(20 * MS);
+        }
+        std::thread::sleep(3 * SEC);
+        let held = lock.await;
+        let next = soon(b.mutex("x").lock()).await.unwrap();
+        assert!(!held.is_ok_and(|held| held.is_valid()), "nobody has said so");
+        next.release().await.unwrap();
+        beside.release().await.unwrap();
+    });
 }
 /// Whoever has come to a lock with readers or permits, and is held up before he looks through them, cuts nothing of what was renewed meanwhile: its
 /// holder counts on that (SAFETY E2). (Red: ends judged by the clock as it was when he came.)
