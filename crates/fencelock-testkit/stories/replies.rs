@@ -106,29 +106,6 @@ fn a_hold_that_is_broken() {
     });
 }
 
-/// The same of a row that is shared with ShedLock: who has broken it, and was not told so, does not hear that it was not held. (Red: the repeat's
-/// answer.)
-#[test]
-fn a_shared_hold_that_is_broken() {
-    let server = Server::start();
-    let (proxy, url) = proxied(&server);
-    runtime().block_on(async {
-        let [url, past] = [url, server.url()].map(|url| url + "?strategy=shedlock");
-        let (c, other) = (client(&url).await, client(&past).await);
-        for trouble in [Trouble::LoseReply, Trouble::Lose] {
-            let held = other.mutex("x").ttl(6 * SEC).lock().await.unwrap();
-            let met = first(&proxy, "shed_force", 1, trouble);
-            let answer = soon(c.force_release("x", held.token())).await;
-            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
-            match answer {
-                Ok(answer) => assert!(matches!(answer, Released::Released), "{trouble:?}: {answer:?}"),
-                Err(error) => assert_eq!(error.kind(), ErrorKind::Ambiguous, "{trouble:?}: {error}"),
-            }
-            soon(held.lost()).await;
-            assert!(!other.inspect("x").await.unwrap().is_held(), "{trouble:?}");
-        }
-    });
-}
 /// The first command breaks off, its repeat is granted, given back, and then the first one arrives after all.
 #[test]
 fn an_acquire_that_arrives_after_the_release_of_its_repeat() {

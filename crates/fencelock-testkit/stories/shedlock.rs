@@ -353,3 +353,25 @@ async fn another_version() {
     assert!(left >= 60_000_000, "{left}");
     guard.release().await.unwrap();
 }
+/// Who has broken a hold, and was not told so, does not hear that it was not held. (Red: the repeat's
+/// answer.)
+#[test]
+fn a_shared_hold_that_is_broken() {
+    let (server, past) = start();
+    let (proxy, url) = proxied(&server);
+    runtime().block_on(async {
+        let (c, other) = (client(&(url + "?strategy=shedlock")).await, client(&past).await);
+        for trouble in [Trouble::LoseReply, Trouble::Lose] {
+            let held = other.mutex("x").ttl(6 * SEC).lock().await.unwrap();
+            let met = first(&proxy, "shed_force", 1, trouble);
+            let answer = soon(c.force_release("x", held.token())).await;
+            assert_eq!(met.load(SeqCst), 1, "{trouble:?}");
+            match answer {
+                Ok(answer) => assert!(matches!(answer, fencelock_core::Released::Released), "{trouble:?}: {answer:?}"),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Ambiguous, "{trouble:?}: {error}"),
+            }
+            soon(held.lost()).await;
+            assert!(!other.inspect("x").await.unwrap().is_held(), "{trouble:?}");
+        }
+    });
+}
