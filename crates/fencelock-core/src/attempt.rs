@@ -530,7 +530,7 @@ pub(crate) async fn admit(core: &Arc<Core>, request: &Request, grant: Grant) -> 
     let hold = Arc::new(Hold::new(grant, since, request, &info.capabilities, clock));
     // What has less than half of its ttl left is renewed before it is handed out (SAFETY G3).
     let (mut tries, mut now) = (0, keeper.clock.now());
-    while hold.is_unheard() || now.until(hold.sent_at() + hold.grant.ttl) < hold.grant.ttl / 2 {
+    while now.until(hold.sent_and(hold.grant.ttl)) < hold.grant.ttl / 2 {
         if tries == 3 {
             let slow = Error::new(ErrorKind::Unreachable, "lock", "the engine answers more slowly than half the ttl");
             return Err(slow

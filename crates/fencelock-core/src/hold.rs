@@ -317,14 +317,14 @@ impl Hold {
     /// `sent_at + ttl − drift·ttl − margin`: the engine started to count later than `sent_at`, and may count faster by the
     /// drift. Nobody else can be granted the lock before (SAFETY G3).
     pub(crate) fn valid_until(&self) -> Moment {
-        if self.is_unheard() {
-            return Moment::ZERO;
-        }
-        (self.sent_at() + self.trusted).min(self.limit)
+        self.sent_and(self.trusted).min(self.limit)
     }
-    /// It lives with a session of which nothing was heard, or that has ended: nothing counts from when the machine began to count.
-    pub(crate) fn is_unheard(&self) -> bool {
-        matches!(&self.since, Since::Session(session) if session.sent_at().is_none())
+    /// So long after it was sent. Of a session of which nothing was heard, or that has ended, that was over before the machine began to count.
+    pub(crate) fn sent_and(&self, d: Duration) -> Moment {
+        match &self.since {
+            Since::Own(at) => Moment::from_nanos(at.load(Acquire)) + d,
+            Since::Session(session) => session.sent_at().map_or(Moment::ZERO, |at| at + d),
+        }
     }
     /// When the engine itself has ended the lease, whatever was lost on the way.
     pub(crate) fn ends_by(&self) -> Moment {
@@ -439,14 +439,11 @@ impl Hold {
     }
     /// When its loss is told: before the validity ends, so that whoever listens hears of it in time.
     fn told_at(&self) -> Moment {
-        if self.is_unheard() {
-            return Moment::ZERO;
-        }
         let early = early(self.grant.ttl);
         if lives(Mutant::LossToldLate) {
-            return self.sent_at() + self.grant.ttl + early;
+            return self.sent_and(self.grant.ttl + early);
         }
-        self.sent_at() + self.trusted.saturating_sub(early)
+        self.sent_and(self.trusted.saturating_sub(early))
     }
     /// Ends it and tells. Only the first end counts; true if it was this one.
     pub(crate) fn finish(&self, end: Life) -> bool {

@@ -181,7 +181,11 @@ impl<T: Transaction> Tx<T> {
     pub async fn commit(mut self) -> Result<()> {
         self.inner.undo_when_dropped();
         if let Some((kind, why)) = self.trouble() {
-            let what = if self.inner.ended() { why } else { format!("it was rolled back instead: {why}") };
+            let what = if self.inner.ended() || self.inner.is_owed() {
+                why
+            } else {
+                format!("it was rolled back instead: {why}")
+            };
             // Should that fail, too, the server rolls back when the connection goes.
             let _ = self.rollback().await;
             return Err(Error::new(kind, "commit", what).hint(again(kind)));

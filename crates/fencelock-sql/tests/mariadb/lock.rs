@@ -378,6 +378,7 @@ async fn an_answer_that_nobody_has_read() {
         let error = tx.commit().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
         assert!(error.to_string().contains("close the connection"), "{error}");
+        assert!(!error.to_string().contains("rolled back instead"), "nothing was sent: {error}");
         drop(conn);
         let mut next = soon(pool.get_conn()).await.unwrap();
         assert_eq!(next.query_first::<i64, _>("SELECT 7").await.unwrap(), Some(7));
