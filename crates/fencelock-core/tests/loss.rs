@@ -197,6 +197,33 @@ async fn a_forced_release_before_the_guard_is_built_is_not_missed() {
     soon("free", 10 * SEC, || server.census() == (0, 0)).await;
 }
 
+/// The machine has run for less than half of the ttl, and the session ends while its grant is on the way: no guard of that hold is handed out. (Red: what
+/// was never heard of counts from when the machine began to count.)
+#[tokio::test(start_paused = true)]
+async fn a_session_that_ends_before_the_guard_is_built_soon_after_boot() {
+    let (clock, server) = paused();
+    let first = Arc::new(AtomicBool::new(true));
+    let hooked = Hooked::new(paused_lease(&clock, &server).with_session(LONG), {
+        let server = server.clone();
+        move |grant| {
+            let (server, first) = (server.clone(), first.clone());
+            Box::pin(async move {
+                if first.swap(false, SeqCst) {
+                    server.end_sessions();
+                    tokio::time::sleep(LONG * 7 / 20).await; // for the report to come
+                }
+                grant
+            })
+        }
+    });
+    let a = here(Arc::new(hooked), &clock);
+    let b = here(Arc::new(paused_lease(&clock, &server)), &clock);
+    let late = within("an answer", LONG, a.mutex("x").lock()).await;
+    assert!(clock.now() < fencelock_core::Moment::ZERO + LONG / 2, "the run must bite");
+    let held = b.inspect("x").await.unwrap().holders.first().map(|holder| holder.token);
+    assert_eq!(late.as_ref().ok().filter(|guard| guard.is_valid()).map(|guard| guard.token()), held);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_session_ends_its_holds_and_no_wait() {
     let (clock, server) = paused();
