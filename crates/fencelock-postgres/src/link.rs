@@ -44,7 +44,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 /// A connection of which nothing has come for a while is asked whether it is there, and has so long to answer.
 const STILL_THERE: Duration = Duration::from_millis(500);
 /// So often it is looked whether a process of the server is this client's alone.
-const PROOFS: u32 = 8;
+pub(crate) const PROOFS: u32 = 8;
 /// So often one more of those that hang on a connection is cancelled.
 const NEXT: Duration = Duration::from_millis(50);
 
@@ -431,7 +431,7 @@ impl Link {
         let sent = BootClock.now();
         let look = "SELECT current_schema(), current_setting('server_encoding'), \
                     current_setting('default_transaction_isolation'), \
-                    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+                    (extract(epoch FROM clock_timestamp()) OPERATOR(pg_catalog.*) 1000000)::bigint";
         let rows = self.again(look).await?;
         let row = rows.first().ok_or(Fault::Answer)?;
         let now = row.get(3).and_then(|now| now.parse().ok()).ok_or(Fault::Answer)?;

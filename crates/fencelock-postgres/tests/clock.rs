@@ -47,7 +47,7 @@ const COMMANDS: &[Sent] = &[
 const SESSION_COMMANDS: &[Sent] = &[
     (Acquires, "fencelock_bear("),
     (Waits, "fencelock_await("),
-    (Renews, "SET idle_session_timeout"),
+    (Renews, "'idle_session_timeout"),
     (Softens, "fencelock_soften("),
     (Releases, "fencelock_let_go("),
 ];

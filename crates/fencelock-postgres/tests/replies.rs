@@ -15,7 +15,7 @@ const WITHDRAW: &str = "withdraw";
 /// What writes a cell.
 const SWAP: &str = "swap";
 /// What a sign of life of a session has in it.
-const LIVE: &str = "SET idle_session_timeout";
+const LIVE: &str = "'idle_session_timeout";
 /// After so long nothing of an attempt comes any more.
 const OVER: Duration = Duration::from_secs(4);
 /// Directly, and through a pooler of transactions, which has a namespace for itself.

@@ -14,6 +14,9 @@ use fencelock_testkit::{
 };
 use std::time::{Duration, Instant};
 
+/// Which processes of the server have locks of sessions.
+const BEARERS: &str = "SELECT string_agg(DISTINCT pid::text, ' ') FROM pg_locks WHERE locktype = 'advisory'";
+
 fn config(server: &Postgres) -> Config {
     let mut config = Config::from_url(&server.url()).unwrap();
     config.strategy = Strategy::Session;
@@ -137,6 +140,60 @@ async fn where_sessions_are_not_ours() {
     // The other engine is not taken for this one.
     let error = PostgresEngine::from_url(&(server.url() + "?strategy=session")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+}
+/// A pooler of transactions has come in between since the client connected: of two sessions that it carries by one process the server takes each
+/// for the other, and gives to both; so what the other one has spoken in is refused, and so is what goes on in another process. (Red: a
+/// session that is not looked at when it is opened; a statement that is for any.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pooler_that_comes_later() {
+    let server = Postgres::start();
+    let pooler = PgBouncer::with_pool(&server, "transaction", 1);
+    let (proxy, url) = proxied(&server);
+    let [a, b] = [client(&(url.clone() + "?strategy=session")).await, client(&(url + "?strategy=session")).await];
+    proxy.lead_to(([127, 0, 0, 1], pooler.port()).into());
+    proxy.cut();
+    let held = soon(a.mutex("x").ttl(6 * SEC).lock()).await.unwrap();
+    for _ in 0..10 {
+        let error = soon(b.mutex("x").ttl(6 * SEC).try_lock()).await.unwrap_err();
+        assert!(error.kind() == ErrorKind::Unsupported && error.to_string().contains("pooler"), "{error}");
+        held.check().unwrap();
+    }
+    // Its process goes: nothing is taken in the next one.
+    server.ask("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'");
+    let error = soon(a.mutex("y").ttl(6 * SEC).try_lock()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+    assert_eq!(soon(held.lost()).await, LossReason::SessionEnded);
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock WHERE name = 'y'"), "0");
+}
+/// A claim that the server refuses costs no other hold of its session. (Red: whatever is refused ends it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_is_refused() {
+    let server = Postgres::start();
+    let a = sessions(&server).await;
+    let held = a.mutex("x").lock().await.unwrap();
+    let process = server.ask(BEARERS);
+    for (refused, allowed) in [
+        ("ALTER TABLE fencelock_lock RENAME TO gone", "ALTER TABLE gone RENAME TO fencelock_lock"),
+        ("ALTER FUNCTION fencelock_bear RENAME TO gone", "ALTER FUNCTION gone RENAME TO fencelock_bear"),
+        ("ALTER FUNCTION fencelock_durably RENAME TO gone", "ALTER FUNCTION gone RENAME TO fencelock_durably"),
+    ] {
+        server.ask(refused);
+        let error = a.mutex("y").try_lock().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{refused}: {error}");
+        server.ask(allowed);
+        held.check().unwrap();
+    }
+    let mut psql = Session::new(&server);
+    psql.ask("BEGIN; LOCK TABLE fencelock_lock IN ACCESS EXCLUSIVE MODE");
+    let lock = tokio::spawn(a.mutex("y").lock());
+    tokio::time::sleep(SEC).await;
+    psql.ask("COMMIT");
+    let other = soon(lock).await.unwrap().unwrap();
+    assert!(server.ask(BEARERS).contains(&process));
+    assert_eq!(server.ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "2");
+    other.release().await.unwrap();
+    held.check().unwrap();
+    held.release().await.unwrap();
 }
 /// One name is one strategy's at a time, and tokens rise over both. (Red: a lease that does not look for sessions; a session that does not
 /// look for leases.)
@@ -368,13 +425,12 @@ async fn what_bears_a_lock_does_nothing_else() {
     let server = Postgres::with(&["log_statement=all", "log_line_prefix=%p:"]);
     let a = sessions(&server).await;
     let held = a.mutex("x").lock().await.unwrap();
-    let bearers = "SELECT string_agg(DISTINCT pid::text, ' ') FROM pg_locks WHERE locktype = 'advisory'";
-    let bearer = server.ask(bearers);
+    let bearer = server.ask(BEARERS);
     for _ in 0..20 {
         assert!(a.inspect("x").await.unwrap().is_held());
         assert_eq!(a.list("", &Page::default()).await.unwrap().items.len(), 1);
         a.cell("c").update(|_| b"v".to_vec()).await.unwrap();
-        assert_eq!(server.ask(bearers), bearer);
+        assert_eq!(server.ask(BEARERS), bearer);
     }
     held.release().await.unwrap();
     let log = std::fs::read_to_string(server.folder().path().join("log")).unwrap();

@@ -21,17 +21,19 @@ use std::{ops::Deref, time::Duration};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_postgres::{Client, SimpleQueryRow};
 
-/// A waiter that is gone keeps its place no longer than that; and no limit of the role's ends a wait or a hold.
-const OWN: &str = "SET client_connection_check_interval = '1s'; SET statement_timeout = 0;";
+/// What only the session knows that it was said to.
+const SECRET: &str = "current_setting('fencelock.session', true)";
 /// So long one statement waits in the server's queue: it keeps old rows from being cleaned up meanwhile, in the whole database.
-const WAITS: &str = "SET lock_timeout = '10min';";
+const WAITS: &str = "10min";
 /// Whatever else somebody keeps is not waited for by one that bears locks.
-const BEARS: &str = "SET lock_timeout = '100ms';";
+const BEARS: &str = "100ms";
 
 #[derive(Debug)]
 pub(crate) struct Bearer {
     client: Client,
     known: Session<Lock>,
+    /// Added to a statement: it does nothing in any other session.
+    ours: String,
     /// The server's process, and when it began: another one may have its number later.
     pub(crate) process: Process,
 }
@@ -76,49 +78,57 @@ impl Bearer {
         alone: bool,
     ) -> Result<(Self, UnboundedReceiver<String>), Fault> {
         let (client, heard) = link.dedicated().await?;
+        let secret = format!("{:032x}", fastrand::u128(..));
+        let ours = format!(" WHERE {SECRET} = '{secret}'");
+        // A waiter that is gone keeps its place no longer than that; and no limit of the role's ends a wait or a hold.
         let set = format!(
-            "SET idle_session_timeout = {}; {OWN} {BEARS} SELECT pg_backend_pid(), extract(epoch FROM backend_start), \
-             (SELECT setting FROM pg_settings WHERE name = 'idle_session_timeout') FROM pg_stat_get_activity(pg_backend_pid())",
-            ttl.as_millis()
+            "SELECT set_config('fencelock.session', '{secret}', false), {}, set_config('statement_timeout', '0', false), \
+             set_config('client_connection_check_interval', '1s', false) WHERE coalesce({SECRET}, '') = ''; \
+             SELECT setting, pg_backend_pid(), extract(epoch FROM backend_start) \
+             FROM pg_settings, pg_stat_get_activity(pg_backend_pid()){ours} AND name = 'idle_session_timeout'",
+            limits(ttl, BEARS)
         );
+        // Nothing: another one has spoken here before us.
         let said = ask(&client, PATIENCE, &set).await?;
-        let row = said.first().ok_or(Fault::Answer)?;
+        let row = said.get(1).ok_or(Fault::Pooled)?;
         let field = |n| row.get(n).map(str::to_owned).ok_or(Fault::Answer);
         // What it is, not what was said to it.
-        if field(2)? != ttl.as_millis().to_string() {
-            let what = format!("the server ends idle sessions after {} ms, and not when it is told to", field(2)?);
+        if field(0)? != ttl.as_millis().to_string() {
+            let what = format!("the server ends idle sessions after {} ms, and not when it is told to", field(0)?);
             return Err(Fault::Unusable { what, hint: "connect to PostgreSQL 14 or newer, without a pooler" });
         }
-        let process = Process { pid: field(0)?.parse().map_err(|_| Fault::Answer)?, born: field(1)? };
+        let process = Process { pid: field(1)?.parse().map_err(|_| Fault::Answer)?, born: field(2)? };
         let channel = identifier(&format!("fencelock_session_{}", process.pid));
         ask(&client, PATIENCE, &format!("LISTEN {channel}")).await?;
-        Ok((Self { client, known: Session::new(session, ttl, alone), process }, heard))
+        Ok((Self { client, known: Session::new(session, ttl, alone), ours, process }, heard))
     }
     /// It is about to wait: until it has confirmed what it gets it may be silent for so long.
     pub(crate) async fn begin_waiting(&self, idle: Duration) -> Result<(), Fault> {
         self.will_wait();
-        self.tell(&format!("SET idle_session_timeout = {}; {WAITS}", idle.as_millis())).await
+        self.tell(&format!("SELECT {}", limits(idle, WAITS))).await
     }
     /// A sign of life: this very process of the server has heard it.
     pub(crate) async fn beat(&self) -> Result<Moment, Fault> {
         let sent_at = BootClock.now();
-        let set = format!("SET idle_session_timeout = {}; {BEARS} SELECT pg_backend_pid()", self.ttl.as_millis());
-        let said = ask(&self.client, self.ttl / 3, &set).await?;
-        let pid = said.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
-        // A pooler that gives our session away has given our locks away.
-        if pid != Some(self.process.pid) {
-            return Err(Fault::Pooled);
-        }
+        self.here(self.ttl / 3, &format!("SELECT {}", limits(self.ttl, BEARS))).await?;
         self.waits_no_more();
         Ok(sent_at)
     }
     /// A function on one lock, of one that waits: for as long as it takes.
     pub(crate) async fn wait(&self, call: &str) -> Result<Reply, Fault> {
-        let said = rows(self.client.simple_query(call).await.map_err(Fault::of)?);
-        reply(said.first().ok_or(Fault::Answer)?).ok_or(Fault::Answer)
+        let answer = self.client.simple_query(&self.only_here(call)).await;
+        reply(&one(rows(answer.map_err(Fault::of)?))?).ok_or(Fault::Answer)
     }
     pub(crate) async fn tell(&self, call: &str) -> Result<(), Fault> {
-        ask(&self.client, PATIENCE, call).await.map(drop)
+        self.here(PATIENCE, call).await.map(drop)
+    }
+    async fn here(&self, limit: Duration, call: &str) -> Result<SimpleQueryRow, Fault> {
+        one(ask(&self.client, limit, &self.only_here(call)).await?)
+    }
+    /// *Invariant (SAFETY E3):* what is asked of a session is done in it, or not at all: a pooler that has come in between since it was opened
+    /// may give it away, with its locks, or give us somebody else's.
+    fn only_here(&self, call: &str) -> String {
+        format!("{call}{}", self.ours)
     }
 }
 #[async_trait]
@@ -130,9 +140,17 @@ impl Bears for Bearer {
         !self.client.is_closed()
     }
     async fn run(&self, limit: Duration, call: &str) -> Result<Reply, Fault> {
-        let said = ask(&self.client, limit, call).await?;
-        reply(said.first().ok_or(Fault::Answer)?).ok_or(Fault::Answer)
+        reply(&self.here(limit, call).await?).ok_or(Fault::Answer)
     }
+}
+/// How long the session may be silent, and for how long a statement of it waits.
+fn limits(idle: Duration, waits: &str) -> String {
+    let idle = idle.as_millis();
+    format!("set_config('idle_session_timeout', '{idle}', false), set_config('lock_timeout', '{waits}', false)")
+}
+/// A pooler that gives our session away has given our locks away: nothing of it is there any more.
+fn one(rows: Vec<SimpleQueryRow>) -> Result<SimpleQueryRow, Fault> {
+    rows.into_iter().next().ok_or(Fault::Pooled)
 }
 async fn ask(client: &Client, limit: Duration, call: &str) -> Result<Vec<SimpleQueryRow>, Fault> {
     let answer = within(limit, client.simple_query(call)).await.ok_or(Fault::Unanswered)?;

@@ -6,7 +6,7 @@ use crate::{
     config::{Config, Keys, Strategy},
     engine::PostgresEngine,
     error::Fault,
-    link::Link,
+    link::{Conn, Link, PROOFS},
     shared::Shared,
     shedlock::PostgresShedLockEngine,
     wire::{
@@ -153,12 +153,19 @@ async fn prove(link: &Link) -> Result<(), Fault> {
         let what = "the server does not end sessions that are silent".to_owned();
         return Err(Fault::Unusable { what, hint: "take PostgreSQL 14 or newer, or strategy=lease" });
     }
-    let (bearer, _heard) = Bearer::open(link, SessionId(0), PATIENCE, true).await?;
-    let other = link.rows(&conn, PATIENCE, "SELECT pg_backend_pid()").await?;
-    let other = other.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
-    if other == Some(bearer.process.pid) {
-        return Err(Fault::Pooled);
+    // What is set in a session of somebody else's stays there: two that are none are compared first.
+    let other = link.aside().await?;
+    let process = async |conn: &Conn| {
+        let said = link.rows(conn, PATIENCE, "SELECT pg_backend_pid()").await?;
+        said.first().and_then(|row| row.get(0)?.parse::<i64>().ok()).ok_or(Fault::Answer)
+    };
+    let first = process(&conn).await?;
+    for _ in 0..PROOFS {
+        if process(&other).await? == first || process(&conn).await? != first {
+            return Err(Fault::Pooled);
+        }
     }
+    let (bearer, _heard) = Bearer::open(link, SessionId(0), PATIENCE, true).await?;
     bearer.beat().await.map(drop)
 }
 
@@ -258,6 +265,12 @@ impl session::Claims for Sessions {
                 Err(Fault::Unanswered) => {
                     bearer.end();
                     return Err(Fault::Unanswered);
+                }
+                // Nothing is there of it: no reason for others to lose what they hold beside it.
+                Err(fault) if fault.is_refused_whole() => {
+                    bearer.forget(request.hold());
+                    self.forget(request.hold());
+                    return if fault.is_locked() { Ok(Err(Reply::Locked)) } else { Err(fault) };
                 }
                 // The session ends, since the lock may be there: its other holders are told first. When it is buried this attempt has
                 // nothing there, and is made again in another one.

@@ -5,6 +5,9 @@
 -- *Invariant:* what a client waits for finds its rows by an index, whatever the server found in the tables when it planned (`enable_seqscan`, in
 -- each function that clients call, but the one that cleans up). A grant changes the token, which is a key, so it leaves a row behind in another
 -- place; a plan of when all was one page reads that page and all that have come since, until the next vacuum.
+--
+-- *Invariant:* what they call is the server's own, or named with its schema (`search_path`, in each function that clients call): in a database
+-- where everybody may make things in a schema of the caller's path, an operator that fits better than the server's would run as the caller.
 
 CREATE FUNCTION {s}.fencelock_us(timestamptz) RETURNS bigint LANGUAGE sql STABLE STRICT PARALLEL SAFE
 AS $$ SELECT (extract(epoch FROM $1) * 1000000)::bigint $$;

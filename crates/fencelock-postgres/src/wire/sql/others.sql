@@ -1,7 +1,7 @@
 -- What is looked at, mended, and kept beside locks.
 
 -- The lock itself, then who holds it, then who waits, in their order. It makes no record.
-CREATE FUNCTION {s}.fencelock_inspect(p_space text, p_name text) RETURNS SETOF {s}.fencelock_reply LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $f$
+CREATE FUNCTION {s}.fencelock_inspect(p_space text, p_name text) RETURNS SETOF {s}.fencelock_reply LANGUAGE plpgsql STABLE SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -48,7 +48,7 @@ $f$;
 
 -- Breaks the hold of this token, and no other.
 CREATE FUNCTION {s}.fencelock_force(p_space text, p_name text, p_token bigint) RETURNS {s}.fencelock_reply
-LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -76,7 +76,7 @@ $f$;
 
 -- Compare and set of a semaphore's size (SAFETY K4). A late copy would undo what came after it, so it has an end.
 CREATE FUNCTION {s}.fencelock_resize(p_space text, p_name text, p_from bigint, p_to bigint, p_not_after bigint)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -134,7 +134,7 @@ $f$;
 -- A value with its version. `kind`: it is a live lock.
 CREATE TYPE {s}.fencelock_value AS (code text, version bigint, value bytea, kind text);
 
-CREATE FUNCTION {s}.fencelock_load(p_space text, p_name text) RETURNS {s}.fencelock_value LANGUAGE plpgsql STABLE SET enable_seqscan = off AS $f$
+CREATE FUNCTION {s}.fencelock_load(p_space text, p_name text) RETURNS {s}.fencelock_value LANGUAGE plpgsql STABLE SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   v {s}.fencelock_value;
@@ -155,7 +155,7 @@ $f$;
 
 -- Writes if the version is the expected one. What was written under this nonce is asked first, whatever stands there now (SAFETY A6).
 CREATE FUNCTION {s}.fencelock_swap(p_space text, p_name text, p_expected bigint, p_nonce uuid, p_value bytea)
-RETURNS {s}.fencelock_value LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_value LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   v {s}.fencelock_value;
@@ -222,7 +222,7 @@ $f$;
 
 -- What the dead have left goes. A transaction of its own, and clients last: whoever comes to life again has that row to write, and waits for
 -- no look.
-CREATE FUNCTION {s}.fencelock_reap() RETURNS bigint LANGUAGE plpgsql AS $f$
+CREATE FUNCTION {s}.fencelock_reap() RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   t timestamptz := clock_timestamp();
   dead tid[];
@@ -259,7 +259,7 @@ $f$;
 
 -- What nobody has used for so long goes. Tokens go on above those that are forgotten (SAFETY T1). One at a time, for all who share the
 -- tables; nobody waits for it.
-CREATE FUNCTION {s}.fencelock_clean(p_retention bigint) RETURNS bigint LANGUAGE plpgsql AS $f$
+CREATE FUNCTION {s}.fencelock_clean(p_retention bigint) RETURNS bigint LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   t timestamptz := clock_timestamp();
   idle tid[];

@@ -40,7 +40,7 @@ $f$;
 
 -- Claims, or queues. It alone creates, beside an adoption (SAFETY A2).
 CREATE FUNCTION {s}.fencelock_acquire(p_space text, p_name text, p_hold uuid, p_kind text, p_claim text, p_take bigint, p_size bigint, p_ttl bigint, p_not_after bigint, p_floor bigint, p_wait boolean, p_client uuid, p_pid integer, p_who text, p_once boolean DEFAULT false)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -128,7 +128,7 @@ $f$;
 -- granted nothing if who listens for him (`p_pid`) is gone.
 CREATE FUNCTION {s}.fencelock_refresh(p_space text, p_name text, p_hold uuid, p_ttl bigint, p_not_after bigint, p_pid integer, p_told boolean, p_once boolean DEFAULT false, p_client uuid DEFAULT NULL)
 RETURNS {s}.fencelock_reply
-LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   w {s}.fencelock_waiter;
@@ -201,7 +201,7 @@ $f$;
 
 -- Ends the hold of this id and token, and no other; without a token a place in the queue, too.
 CREATE FUNCTION {s}.fencelock_release(p_space text, p_name text, p_hold uuid, p_token bigint, p_once boolean DEFAULT false) RETURNS {s}.fencelock_reply
-LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -255,7 +255,7 @@ END
 $f$;
 
 -- Attempts that nobody makes any more: the hold of each ends, or its place. One letter for each: d it is done, l somebody keeps a row of it.
-CREATE FUNCTION {s}.fencelock_withdraw(p_space text, p_names text[], p_holds uuid[]) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+CREATE FUNCTION {s}.fencelock_withdraw(p_space text, p_names text[], p_holds uuid[]) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   was text := current_setting('synchronous_commit');
   r {s}.fencelock_reply;
@@ -276,7 +276,7 @@ $f$;
 
 -- One letter for each: e extended, g gone, u nothing is known. What is over is not revived.
 CREATE FUNCTION {s}.fencelock_renew(p_space text, p_names text[], p_holds uuid[], p_tokens bigint[], p_ttls bigint[]) RETURNS text
-LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   h {s}.fencelock_holder;
@@ -330,7 +330,7 @@ $f$;
 -- A place in the queue that nobody waits in any more. A hold it leaves alone: whoever says so may have been granted it meanwhile. One that
 -- is gone keeps the lock's row from nobody: it is looked for first.
 CREATE FUNCTION {s}.fencelock_quit(p_space text, p_name text, p_hold uuid) RETURNS {s}.fencelock_reply
-LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -355,7 +355,7 @@ $f$;
 -- A client that waits lives on. `pid`: of the process that listens for it; NULL: none does now. Now and then it asks
 -- what it waits for by what is written here.
 CREATE FUNCTION {s}.fencelock_beat(p_client uuid, p_pid integer, p_space text, p_places boolean)
-RETURNS TABLE (name text, hold uuid) LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS TABLE (name text, hold uuid) LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   INSERT INTO {s}.fencelock_client AS c VALUES (p_client, {s}.fencelock_heard_until(clock_timestamp()), p_pid)
@@ -368,7 +368,7 @@ $f$;
 
 -- The same hold: a writer's becomes a reader's, under its token. Another one: the hold passes to it, with a fresh token (SAFETY A5).
 CREATE FUNCTION {s}.fencelock_exchange(p_space text, p_name text, p_old uuid, p_token bigint, p_new uuid, p_claim text, p_take bigint, p_ttl bigint, p_not_after bigint, p_floor bigint, p_who text)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   h {s}.fencelock_holder;

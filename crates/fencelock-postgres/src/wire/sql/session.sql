@@ -81,7 +81,7 @@ $f$;
 
 -- Why it is not to be had now; of a process that waits, how many wait in front of it, if it does.
 CREATE FUNCTION {s}.fencelock_look(p_space text, p_name text, p_key bigint, p_pair boolean, p_kind text, p_pid integer) RETURNS {s}.fencelock_reply
-LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -110,7 +110,7 @@ $f$;
 
 -- This session has the advisory lock: it takes a token, and says who it is. Nobody waits here for a row (SAFETY E2, E3).
 CREATE FUNCTION {s}.fencelock_seize(p_space text, p_name text, p_key bigint, p_pair boolean, p_hold uuid, p_kind text, p_claim text, p_ttl bigint, p_floor bigint, p_least bigint, p_who text)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -182,7 +182,7 @@ $f$;
 -- Takes it if it is free. Whatever goes wrong on the way leaves this session without it. A reader does not ride on another one's hold of
 -- the same session while a writer waits (SAFETY K2).
 CREATE FUNCTION {s}.fencelock_bear(p_space text, p_name text, p_key bigint, p_pair boolean, p_hold uuid, p_kind text, p_claim text, p_ttl bigint, p_floor bigint, p_least bigint, p_who text)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   r {s}.fencelock_reply;
   shared boolean := p_claim = 'r';
@@ -207,7 +207,7 @@ $f$;
 
 -- The same, and waits for it in the server's own queue: the statements of a function each see what was committed before they began.
 CREATE FUNCTION {s}.fencelock_await(p_space text, p_name text, p_key bigint, p_pair boolean, p_hold uuid, p_kind text, p_claim text, p_ttl bigint, p_floor bigint, p_least bigint, p_who text)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM {s}.fencelock_wait(p_key, p_pair, p_claim = 'r');
   RETURN {s}.fencelock_seize(p_space, p_name, p_key, p_pair, p_hold, p_kind, p_claim, p_ttl, p_floor, p_least, p_who);
@@ -216,7 +216,7 @@ $f$;
 
 -- For people: this session is about to wait.
 CREATE FUNCTION {s}.fencelock_queue(p_space text, p_name text, p_hold uuid, p_claim text, p_ttl bigint, p_who text) RETURNS void
-LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 BEGIN
   PERFORM set_config('synchronous_commit', 'off', true);
   INSERT INTO {s}.fencelock_bearer VALUES (p_space, p_name, p_hold, p_claim, pg_backend_pid(), NULL, p_ttl, clock_timestamp(), p_who)
@@ -226,7 +226,7 @@ $f$;
 
 -- Ends the hold of this id in this session, and no other. What was never granted is not there.
 CREATE FUNCTION {s}.fencelock_let_go(p_space text, p_name text, p_key bigint, p_pair boolean, p_hold uuid)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -269,7 +269,7 @@ $f$;
 -- A writer's hold becomes a reader's, under its token: the shared lock is taken beside the other, so nobody gets in between, and it does not
 -- wait for those behind (SAFETY E3).
 CREATE FUNCTION {s}.fencelock_soften(p_space text, p_name text, p_key bigint, p_pair boolean, p_hold uuid, p_ttl bigint)
-RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
+RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
@@ -295,8 +295,16 @@ BEGIN
   INSERT INTO {s}.fencelock_bearer VALUES (p_space, p_name, p_hold, 'r', pg_backend_pid(), l.fence, p_ttl, l.since, l.who);
   PERFORM {s}.fencelock_durably();
   PERFORM set_config('lock_timeout', '200ms', true);
-  PERFORM {s}.fencelock_wait(p_key, p_pair, true);
-  PERFORM {s}.fencelock_unlock(p_key, p_pair, false);
+  BEGIN
+    PERFORM {s}.fencelock_wait(p_key, p_pair, true);
+    PERFORM {s}.fencelock_unlock(p_key, p_pair, false);
+  EXCEPTION WHEN OTHERS OR query_canceled THEN
+    -- What the server gives to a session outlives its transaction.
+    IF EXISTS (SELECT FROM {s}.fencelock_locks(p_key, p_pair) k WHERE k.pid = pg_backend_pid() AND k.shared AND k.granted) THEN
+      PERFORM {s}.fencelock_unlock(p_key, p_pair, true);
+    END IF;
+    RAISE;
+  END;
   r.code := 'done';
   r.number := l.fence;
   RETURN r;
