@@ -3,9 +3,6 @@ use crate::{error::Fault, link::Conn, shared::Shared, wire::call::literal};
 use fencelock_core::{Listing, Name, Page};
 use fencelock_database::PATIENCE;
 
-/// As of the functions that clients call.
-const OWN_PATH: &str = "SET LOCAL search_path = pg_catalog, pg_temp;";
-
 pub(crate) async fn list(shared: &Shared, conn: &Conn, prefix: &str, page: &Page) -> Result<Listing, Fault> {
     let Some(place) = shared.link.place() else { return Err(Fault::Closed) };
     let limit = page.limit.max(1);
@@ -18,7 +15,7 @@ pub(crate) async fn list(shared: &Shared, conn: &Conn, prefix: &str, page: &Page
     let after = page.after.as_deref().map(|after| format!("AND l.name > {}", literal(after))).unwrap_or_default();
     let (schema, space, pattern) = (&place.schema, literal(&shared.space), literal(&pattern));
     let ask = format!(
-        "{OWN_PATH}SELECT l.name FROM {schema}.fencelock_lock l WHERE l.space = {space} AND l.name LIKE {pattern} {after} \
+        "SELECT l.name FROM {schema}.fencelock_lock l WHERE l.space = {space} AND l.name LIKE {pattern} {after} \
          AND {schema}.fencelock_used(l, clock_timestamp()) ORDER BY l.name LIMIT {}",
         limit.saturating_add(1)
     );

@@ -92,7 +92,7 @@ async fn what_may_be_held_is_not_behind_a_crowd() {
          WHEN (NEW.name = 'y' AND NEW.hold IS NOT NULL) EXECUTE FUNCTION slower(); \
          CREATE TABLE witness (places bigint); \
          CREATE FUNCTION sees() RETURNS trigger LANGUAGE plpgsql AS \
-         $$ BEGIN INSERT INTO witness SELECT count(*) FROM fencelock_waiter; RETURN NULL; END $$; \
+         $$ BEGIN INSERT INTO public.witness SELECT count(*) FROM public.fencelock_waiter; RETURN NULL; END $$; \
          CREATE TRIGGER sees AFTER UPDATE ON fencelock_lock FOR EACH ROW \
          WHEN (NEW.name = 'y' AND OLD.hold IS NOT NULL AND NEW.hold IS NULL) EXECUTE FUNCTION sees()",
     );

@@ -132,7 +132,7 @@ async fn a_session_that_may_not_say_that_it_lives() {
     held.release().await.unwrap();
 }
 /// Somebody may make things in a schema of everybody's path, and has made an operator there that fits better than the server's: nobody runs
-/// it. (Red: a function, a listing and a look at the clock that go by the caller's path.)
+/// it. (Red: a function, or a look at the clock, that goes by the caller's path.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_others_have_made() {
     let server = Postgres::start();
