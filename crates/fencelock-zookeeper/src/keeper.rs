@@ -99,8 +99,12 @@ async fn guard(shared: Arc<Shared>, place: Place) {
         };
         let looked = tokio::select! {
             looked = watch => looked,
-            // Core has told its loss. The session, which lives on for other holds, does not end it.
+            // The session, which lives on for other holds, does not end it. *Invariant (SAFETY G5):* told first. Core has done so; but whoever
+            // was handed it late, since his runtime stood still, counts from then.
             () = sleep(ends.map_or(Duration::MAX, |ends| BootClock.now().until(ends))), if ends.is_some() => {
+                if held().is_some() {
+                    shared.report(Event::Lost { hold: place.hold, reason: LossReason::MaxHold });
+                }
                 if shared.leave(&mut place).await.is_ok() {
                     return shared.forget(place.hold);
                 }
