@@ -337,8 +337,10 @@ async fn guard(shared: Arc<Shared>, watches: Arc<Watches>, place: Place) {
             heard = watch.told() => if heard == Heard::Over {
                 sleep(Duration::from_millis(10)).await;
             },
-            // Core has told its loss. The lease, which other holds keep alive, does not end it.
+            // The lease, which other holds keep alive, does not end it. *Invariant (SAFETY G5):* told first. Core has done so; but whoever was
+            // handed it late, since his runtime stood still, counts from then.
             () = sleep(ends.map_or(Duration::MAX, |ends| BootClock.now().until(ends))), if ends.is_some() => {
+                shared.report(Event::Lost { hold: place.hold, reason: LossReason::MaxHold });
                 let conn = shared.link.here().await;
                 let left = match &conn {
                     Ok(conn) => shared.leave(conn, &place).await.is_ok(),

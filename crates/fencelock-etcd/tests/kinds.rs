@@ -3,11 +3,13 @@
 //! Planted to see them go red: a claim that does not ask for the other kinds.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
+#[path = "../../fencelock-testkit/stories/late.rs"]
+mod late;
 use common::*;
 use fencelock_conformance::{eventually, within};
 use fencelock_core::{Claim, Client, ErrorKind, Kind, Version};
 use fencelock_testkit::{
-    Etcd, Folder,
+    Etcd as Server, Etcd, Folder,
     processes::{bar, full, tenth},
 };
 use std::{

@@ -5,15 +5,17 @@
 //! against.
 #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
 mod common;
+#[path = "../../fencelock-testkit/stories/late.rs"]
+mod late;
 use common::*;
 use fencelock_conformance::{
     eventually,
     proxy::{Proxy, Trouble},
     within,
 };
-use fencelock_core::{Client, Conflict, ErrorKind, LossReason, Member, MultiLock, Version, blocking::Wait};
+use fencelock_core::{Client, Conflict, ErrorKind, LossReason, Member, MultiLock, Version};
 use fencelock_testkit::{
-    ZooKeeper, ZooKeeperOptions,
+    ZooKeeper as Server, ZooKeeper, ZooKeeperOptions,
     processes::{bar, tenth},
 };
 use fencelock_zookeeper::{Dialect, ZooKeeperEngine};
@@ -23,7 +25,6 @@ use std::{
         atomic::{AtomicUsize, Ordering::SeqCst},
         mpsc::{Sender, channel},
     },
-    task::{Context, Waker},
     time::{Duration, Instant},
 };
 
@@ -47,30 +48,6 @@ async fn tokens_rise_when_the_node_of_the_name_was_removed() {
     client.shutdown(SEC).await.unwrap();
     let left = || zk.nodes("/").into_iter().filter(|node| !node.starts_with("/zookeeper")).collect::<Vec<_>>();
     eventually("everything is removed", || async { left().is_empty() }).await;
-}
-
-/// A grant that its caller hears of when its longest time is long over, since his runtime stood still: it is told before somebody else has the
-/// lock. (Red: given back without a word.)
-#[test]
-fn a_grant_that_is_heard_of_late() {
-    let zk = ZooKeeper::start();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (a, b) = (client(&zk, 4 * SEC).await, client(&zk, 4 * SEC).await);
-        let held = b.mutex("x").lock().await.unwrap();
-        let mut lock = Box::pin(a.mutex("x").max_hold(SEC).lock());
-        eventually("it waits", || {
-            let polled = lock.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let status = b.inspect("x");
-            async move { polled.is_pending() && status.await.unwrap().waiters.len() == 1 }
-        })
-        .await;
-        // From here on nothing goes on in this runtime.
-        held.release().wait().unwrap();
-        let next = b.mutex("x").lock().wait().unwrap();
-        assert!(!lock.await.is_ok_and(|held| held.is_valid()), "nobody has said so");
-        next.release().await.unwrap();
-    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
