@@ -15,13 +15,15 @@ fn a_grant_that_is_heard_of_late() {
         let mut lock = Box::pin(a.mutex("x").max_hold(SEC).lock());
         eventually("it waits", || {
             let polled = lock.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-            let status = b.inspect("x");
-            async move { polled.is_pending() && status.await.unwrap().waiters.len() == 1 }
+            std::future::ready(polled.is_pending() && lock.blocked_by().is_some())
         })
         .await;
+        // Whoever waits on its behalf has begun.
+        tokio::time::sleep(SEC / 4).await;
+        assert_eq!(b.inspect("x").await.unwrap().waiters.len(), 1);
         // From here on nothing goes on in this runtime.
         held.release().wait().unwrap();
-        let next = b.mutex("x").lock().wait().unwrap();
+        let next = b.mutex("x").try_lock_for(20 * SEC).wait().unwrap().expect("its longest time is over");
         assert!(!lock.await.is_ok_and(|held| held.is_valid()), "nobody has said so");
         next.release().await.unwrap();
     });
