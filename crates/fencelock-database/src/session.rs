@@ -7,11 +7,14 @@ use fencelock_core::{
 };
 use std::{
     collections::HashMap,
+    future::poll_fn,
     ops::Deref,
+    pin::pin,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    task::Poll,
     time::Duration,
 };
 use tokio::{
@@ -126,6 +129,28 @@ impl<K: Excludes> Session<K> {
             self.needed.notify_one();
         }
         true
+    }
+    /// Sends its claim, if nobody has taken it back, and what is sent `opens`. `call` goes with its first poll.
+    ///
+    /// *Invariant (SAFETY A3):* this and [`leave`](Self::leave) exclude each other, and a session is served in order: whoever takes it back comes
+    /// after the claim, or there is none. (It would be given to nobody, and nothing would be known of it here any more.)
+    pub async fn send<T>(
+        &self,
+        hold: HoldId,
+        opens: impl FnOnce() -> bool,
+        call: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (mut call, mut opens) = (pin!(call), Some(opens));
+        let sent = poll_fn(|cx| {
+            let holds = self.holds();
+            let is_wanted = holds.get(&hold).is_some_and(|borne| !borne.leaves);
+            let goes = is_wanted && opens.take().is_some_and(|opens| opens());
+            Poll::Ready(goes.then(|| call.as_mut().poll(cx)))
+        });
+        match sent.await? {
+            Poll::Ready(answer) => Some(answer),
+            Poll::Pending => Some(call.await),
+        }
     }
     /// How long whoever tends it may sleep: while it bears nothing he is woken.
     pub fn nap(&self, step: Duration, idle: Duration) -> Duration {
@@ -473,4 +498,40 @@ pub fn ends(request: &Request, since: Moment) -> Option<Moment> {
 pub fn granted(request: &Request, token: Token, session: SessionId) -> Grant {
     let (name, hold, claim, ttl) = (request.name().clone(), request.hold(), request.claim(), request.ttl());
     Grant { name, claim, hold, token, ttl, lease: Lease::Session(session), server_micros: 0, place: None }
+}
+
+#[cfg(test)]
+mod tests {
+    //! Planted to see it go red: what is looked at before a claim is sent is let go of before that.
+    #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
+    use super::*;
+    use fencelock_core::blocking::block_on;
+    use std::thread;
+
+    impl Excludes for () {
+        fn excludes(&self, _: &Self) -> bool {
+            true
+        }
+    }
+    /// Two at once: what was sent stands in a line, as for a server.
+    #[test]
+    fn whoever_takes_a_claim_back_comes_after_it() {
+        let (name, hold) = (Name::new("x").unwrap(), format!("{:032x}", 1).parse::<HoldId>().unwrap());
+        for _ in 0..20_000 {
+            let session = Session::new(SessionId(1), Duration::from_secs(1), false);
+            let line = Mutex::new(Vec::new());
+            session.intend(hold, Borne::new(&name, ()));
+            let sent = thread::scope(|scope| {
+                scope.spawn(|| session.leave(hold).map(|_| line.lock().unwrap().push("back")));
+                block_on(session.send(hold, || true, async { line.lock().unwrap().push("claim") }))
+            });
+            let line = line.into_inner().unwrap();
+            assert_eq!(line, if sent.is_some() { ["claim", "back"].as_slice() } else { &["back"] });
+        }
+        // And what does not open is not sent.
+        let session = Session::new(SessionId(1), Duration::from_secs(1), false);
+        session.intend(hold, Borne::new(&name, ()));
+        assert_eq!(block_on(session.send(hold, || false, async {})), None);
+        assert_eq!(block_on(session.send(hold, || true, async {})), Some(()));
+    }
 }

@@ -249,13 +249,9 @@ impl session::Claims for Sessions {
             }
             self.hold(request.hold(), &bearer);
             let sent_at = BootClock.now();
-            if request.open(sent_at, PATIENCE).is_none() {
-                bearer.forget(request.hold());
-                self.forget(request.hold());
-                return Ok(Err(Reply::Busy(Busy::default())));
-            }
-            let answer = bearer.run(PATIENCE.min(bearer.ttl), &self.call("bear", request)).await;
-            match answer {
+            let (call, opens) = (self.call("bear", request), || request.open(sent_at, PATIENCE).is_some());
+            let answer = bearer.send(request.hold(), opens, bearer.run(PATIENCE.min(bearer.ttl), &call)).await;
+            match answer.unwrap_or_else(|| Ok(Reply::Busy(Busy::default()))) {
                 Ok(Reply::Done { number, .. }) => {
                     bearer.granted(request.hold(), number, ends(request, sent_at));
                     bearer.alive(self.reports().as_ref(), sent_at);
