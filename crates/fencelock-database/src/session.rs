@@ -506,28 +506,36 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test fails where it unwraps")]
     use super::*;
     use fencelock_core::blocking::block_on;
-    use std::thread;
+    use std::{sync::Barrier, thread};
 
     impl Excludes for () {
         fn excludes(&self, _: &Self) -> bool {
             true
         }
     }
-    /// Two at once: what was sent stands in a line, as for a server.
+    /// Somebody takes it back while it is about to be sent: what was sent stands in a line, as for a server.
     #[test]
     fn whoever_takes_a_claim_back_comes_after_it() {
         let (name, hold) = (Name::new("x").unwrap(), format!("{:032x}", 1).parse::<HoldId>().unwrap());
-        for _ in 0..20_000 {
-            let session = Session::new(SessionId(1), Duration::from_secs(1), false);
-            let line = Mutex::new(Vec::new());
-            session.intend(hold, Borne::new(&name, ()));
-            let sent = thread::scope(|scope| {
-                scope.spawn(|| session.leave(hold).map(|_| line.lock().unwrap().push("back")));
-                block_on(session.send(hold, || true, async { line.lock().unwrap().push("claim") }))
+        let session = Session::new(SessionId(1), Duration::from_secs(1), false);
+        session.intend(hold, Borne::new(&name, ()));
+        let (line, opening) = (Mutex::new(Vec::new()), Barrier::new(2));
+        let opens = || {
+            opening.wait();
+            thread::sleep(Duration::from_millis(50));
+            true
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                opening.wait();
+                session.leave(hold).unwrap();
+                line.lock().unwrap().push("back");
             });
-            let line = line.into_inner().unwrap();
-            assert_eq!(line, if sent.is_some() { ["claim", "back"].as_slice() } else { &["back"] });
-        }
+            block_on(session.send(hold, opens, async { line.lock().unwrap().push("claim") })).unwrap();
+        });
+        assert_eq!(line.into_inner().unwrap(), ["claim", "back"]);
+        // From here on nothing is sent.
+        assert_eq!(block_on(session.send(hold, || true, async {})), None);
         // And what does not open is not sent.
         let session = Session::new(SessionId(1), Duration::from_secs(1), false);
         session.intend(hold, Borne::new(&name, ()));
