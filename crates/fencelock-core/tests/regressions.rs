@@ -257,6 +257,32 @@ async fn a_heartbeat_that_is_answered_after_a_pause_revives_nothing() {
     assert_eq!(server.census(), (0, 0));
 }
 
+/// What it does by itself panics twice.
+struct Panics(AtomicU64);
+#[async_trait]
+impl Part for Panics {
+    async fn run(&self, inner: &MemoryEngine, reports: &Reports) -> Result<()> {
+        let before = self.0.fetch_add(1, SeqCst);
+        assert!(before >= 2, "a panic of the engine's, on purpose");
+        inner.run(reports).await
+    }
+}
+/// An engine that panics in the background is begun anew: whoever waits gets his turn, and what is taken away is told. (Red: it ends for good.)
+#[tokio::test(start_paused = true)]
+async fn an_engine_that_panics_is_begun_anew() {
+    let (clock, server) = paused();
+    let engine = Arc::new(Played { inner: MemoryEngine::on(server), part: Panics(AtomicU64::new(0)) });
+    let client = here(engine.clone(), &clock);
+    let held = client.mutex("x").lock().await.unwrap();
+    let next = tokio::spawn(client.mutex("x").ttl(9 * SEC).lock());
+    sleep(SEC).await;
+    held.release().await.unwrap();
+    let held = tokio::time::timeout(20 * SEC, next).await.unwrap().unwrap().unwrap();
+    client.force_release("x", held.token()).await.unwrap();
+    assert_eq!(tokio::time::timeout(20 * SEC, held.lost()).await.unwrap(), LossReason::TakenOver);
+    assert_eq!(engine.part.0.load(SeqCst), 3);
+}
+
 /// SAFETY G3. A session each of whose heartbeats is answered late, and the next one in time before it ends: nothing of it is ever fresh
 /// enough to be handed out, and it never ends. Whoever asked waited for ever, with the lock in his hand that nobody else could get.
 #[tokio::test(start_paused = true)]

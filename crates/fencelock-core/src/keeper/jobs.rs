@@ -13,9 +13,11 @@ use crate::{
     types::{LossReason, Request},
 };
 use std::{
-    future::Future,
-    pin::Pin,
+    future::{Future, poll_fn},
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::{Pin, pin},
     sync::{Arc, atomic::Ordering::*},
+    task::Poll,
     time::Duration,
 };
 use tokio::{
@@ -138,9 +140,13 @@ impl Keeper {
         let mut pauses = Pauses::long();
         loop {
             let started = self.clock.now();
-            if let Err(e) = self.engine.run(&reports).await
-                && e.kind() == ErrorKind::Closed
-            {
+            let mut run = pin!(self.engine.run(&reports));
+            // An engine is foreign code: one that panics is begun anew, or nobody would hear of what is taken away, nor get his turn.
+            let ended = poll_fn(|cx| {
+                let polled = catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(cx)));
+                polled.map_or(Poll::Ready(None), |polled| polled.map(Some))
+            });
+            if ended.await.is_some_and(|ended| ended.is_err_and(|e| e.kind() == ErrorKind::Closed)) {
                 return;
             }
             if started.until(self.clock.now()) > Duration::from_secs(10) {
