@@ -16,6 +16,7 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
+    task::{Context, Wake, Waker},
     time::{Duration, Instant},
 };
 
@@ -224,6 +225,44 @@ async fn a_session_that_ends_before_the_guard_is_built_soon_after_boot() {
     assert_eq!(late.as_ref().ok().filter(|guard| guard.is_valid()).map(|guard| guard.token()), held);
 }
 
+/// Whoever is to be woken is foreign code.
+struct Panics(AtomicBool);
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, SeqCst);
+        panic!("a waker's panic, on purpose");
+    }
+}
+/// A waker that panics costs nobody else his word, by whichever way the loss is known. (Red: wakers called as ours.)
+#[tokio::test(start_paused = true)]
+async fn a_waker_that_panics_costs_nobody_else_his_word() {
+    for way in ["the clock", "the engine"] {
+        let (clock, server) = paused();
+        let link = Arc::new(paused_lease(&clock, &server).with_session(LONG));
+        let a = here(link.clone(), &clock);
+        let mut guards = Vec::new();
+        for n in 0..3 {
+            guards.push(a.mutex(format!("x{n}")).lock().await.unwrap());
+        }
+        let panics: Vec<_> = guards.iter().map(|_| Arc::new(Panics(AtomicBool::new(false)))).collect();
+        let mut lost: Vec<_> = guards.iter().map(|guard| Box::pin(guard.lost())).collect();
+        for (lost, panics) in lost.iter_mut().zip(&panics) {
+            assert!(lost.as_mut().poll(&mut Context::from_waker(&Waker::from(panics.clone()))).is_pending());
+        }
+        if way == "the engine" {
+            server.end_sessions()
+        } else {
+            link.cut(true)
+        };
+        let woken = || panics.iter().filter(|panics| panics.0.load(SeqCst)).count();
+        soon(way, 10 * LONG, || woken() == 3).await;
+        for guard in &guards {
+            within(way, LONG, guard.lost()).await;
+        }
+        link.cut(false);
+        within("the keeper lives", LONG, a.mutex("y").lock()).await.unwrap().release().await.unwrap();
+    }
+}
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_session_ends_its_holds_and_no_wait() {
     let (clock, server) = paused();

@@ -139,3 +139,18 @@ async fn a_clock_that_is_set_behind_a_pooler() {
     let pooler = PgBouncer::start(&server, "transaction");
     stories::clock_that_is_set("PostgreSQL, pgbouncer", &clock, &server, &server.url_through(&pooler)).await;
 }
+/// The end of a claim is judged after the last thing that it waits for, which is those who hold beside each other. (Red: before that.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_claim_that_waited_for_holders() {
+    let server = Server::start();
+    let a = client(&server.url()).await;
+    let mut session = Session::new(&server);
+    for (name, claim, _) in [CLAIMS[1], CLAIMS[3]] {
+        Any::lock(&a, name, claim, SEC).await.unwrap().release().await.unwrap();
+        for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
+            let claims = claims(name, claim, 900_000, end).replace(", 0, false, ", ", 0, true, ");
+            let said = stories::that_waited_for("fencelock_holder", &server, &mut session, &claims).await;
+            assert!(said.starts_with(answer), "{name}: {said}");
+        }
+    }
+}

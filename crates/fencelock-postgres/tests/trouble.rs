@@ -244,6 +244,19 @@ async fn what_a_repeat_puts_off_stays_put_off() {
     assert_eq!(until(), before);
     drop(held);
 }
+/// A writer who became a reader is one after a crash of the server, whatever the role has: others read beside him. (Red: as the role has it.)
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_downgrade_that_is_told_stays() {
+    let server = Postgres::with(&["synchronous_commit=off", "wal_writer_delay=10s"]);
+    let (a, b) = (client(&server.url()).await, client(&server.url()).await);
+    let writer = a.rw_lock("x").ttl(60 * SEC).write().await.unwrap();
+    let reader = writer.downgrade().await.unwrap();
+    server.kill();
+    assert!(server.restart());
+    soon(b.rw_lock("x").read()).await.unwrap().release().await.unwrap();
+    reader.check().unwrap();
+    reader.release().await.unwrap();
+}
 /// The clock was an hour ahead when those who held it died: whoever waits, or tries, is in after a ttl. One that is set ahead ends every
 /// lease: that is told, and the next token is higher. (Red: looks that take an end at its word.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

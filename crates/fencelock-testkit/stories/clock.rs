@@ -260,7 +260,7 @@ async fn that_waited(server: &Server, session: &mut Session, statement: &str) ->
     that_waited_for("fencelock_lock", server, session, statement).await
 }
 /// The same of this table.
-async fn that_waited_for(table: &str, server: &Server, session: &mut Session, statement: &str) -> String {
+pub(super) async fn that_waited_for(table: &str, server: &Server, session: &mut Session, statement: &str) -> String {
     session.ask(&lock_table(table));
     let statement = terminal(server, statement).stdout(Stdio::piped()).spawn().unwrap();
     eventually("it waits", || std::future::ready(server.ask(BLOCKED) == "1")).await;
