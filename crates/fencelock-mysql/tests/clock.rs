@@ -6,6 +6,8 @@
 mod common;
 #[path = "../../fencelock-testkit/stories/clock.rs"]
 mod stories;
+#[path = "../../fencelock-testkit/stories/tables.rs"]
+mod tables;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{Claim, LossReason};
@@ -105,6 +107,9 @@ fn claims_row(name: &str, ttl: u32, end: u32) -> String {
     format!("CALL fencelock_shed_acquire('{name}', RANDOM_BYTES(16), {ttl}, {NOW} + {end}, 0, 'h 1 ')")
 }
 
+/// What makes of a try one that waits.
+const TRIES: &str = ", 0, FALSE, ";
+const WAITS: &str = ", 0, TRUE, ";
 /// A try of a lock for so many µs, which may be granted within so many.
 fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
     let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));

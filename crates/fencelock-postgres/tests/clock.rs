@@ -6,6 +6,8 @@
 mod common;
 #[path = "../../fencelock-testkit/stories/clock.rs"]
 mod stories;
+#[path = "../../fencelock-testkit/stories/tables.rs"]
+mod tables;
 use common::*;
 use fencelock_conformance::{proxy::Trouble, within};
 use fencelock_core::{Claim, LossReason};
@@ -77,6 +79,9 @@ fn claims_row(name: &str, ttl: u32, end: u32) -> String {
     format!("SELECT code FROM fencelock_shed_acquire('{name}', gen_random_uuid(), {ttl}, {end}, 0, 'h 1 ')")
 }
 
+/// What makes of a try one that waits.
+const TRIES: &str = ", 0, false, ";
+const WAITS: &str = ", 0, true, ";
 /// A try of a lock for so many µs, which may be granted within so many.
 fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
     let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));
@@ -138,19 +143,4 @@ async fn a_clock_that_is_set_behind_a_pooler() {
     let server = Server::by(&clock);
     let pooler = PgBouncer::start(&server, "transaction");
     stories::clock_that_is_set("PostgreSQL, pgbouncer", &clock, &server, &server.url_through(&pooler)).await;
-}
-/// The end of a claim is judged after the last thing that it waits for, which is those who hold beside each other. (Red: before that.)
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_claim_that_waited_for_holders() {
-    let server = Server::start();
-    let a = client(&server.url()).await;
-    let mut session = Session::new(&server);
-    for (name, claim, _) in [CLAIMS[1], CLAIMS[3]] {
-        Any::lock(&a, name, claim, SEC).await.unwrap().release().await.unwrap();
-        for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
-            let claims = claims(name, claim, 900_000, end).replace(", 0, false, ", ", 0, true, ");
-            let said = stories::that_waited_for("fencelock_holder", &server, &mut session, &claims).await;
-            assert!(said.starts_with(answer), "{name}: {said}");
-        }
-    }
 }

@@ -74,10 +74,16 @@ $f$;
 -- None: it is kept, or is not there. `p_stays`: it is not taken over, so beside a transaction that only keeps it from that (SAFETY E2).
 -- `p_once`: this transaction has others already, for which nobody waits longer; or it was kept for many looks, and its client has one
 -- connection for all its locks.
+--
+-- *Invariant (SAFETY A2, E2):* whoever takes it to grant waits for all tables before it, and for nothing after it: what he reads of the clock then
+-- is when his lease begins, and whether his command is over; and nobody's row is kept while he waits.
 CREATE FUNCTION {s}.fencelock_take(p_space text, p_name text, p_stays boolean, p_once boolean DEFAULT false) RETURNS {s}.fencelock_lock LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
 BEGIN
+  IF NOT p_stays THEN
+    LOCK TABLE {s}.fencelock_holder, {s}.fencelock_waiter, {s}.fencelock_client IN ROW EXCLUSIVE MODE;
+  END IF;
   FOR i IN 0 .. 62 LOOP
     IF i > 60 THEN
       PERFORM pg_sleep(0.001);

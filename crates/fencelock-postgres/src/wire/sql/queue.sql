@@ -73,8 +73,6 @@ BEGIN
     RETURN r;
   END IF;
   l := {s}.fencelock_settle(l, t);
-  -- A table that somebody locks may have been waited for.
-  t := clock_timestamp();
   r := {s}.fencelock_find(l, t, p_hold, p_ttl);
   IF r.code IS NOT NULL THEN
     RETURN r;
@@ -165,14 +163,7 @@ BEGIN
     r.now := {s}.fencelock_us(t);
     RETURN r;
   END IF;
-  r.now := {s}.fencelock_us(t);
-  IF r.now > p_not_after THEN
-    r.code := 'past';
-    RETURN r;
-  END IF;
   l := {s}.fencelock_settle(l, t);
-  -- A table that somebody locks may have been waited for.
-  t := clock_timestamp();
   r := {s}.fencelock_find(l, t, p_hold, p_ttl);
   IF r.code IS NOT NULL THEN
     RETURN r;
@@ -384,7 +375,6 @@ BEGIN
     RETURN r;
   END IF;
   l := {s}.fencelock_settle(l, t);
-  t := clock_timestamp();
   IF p_old <> p_new THEN
     r := {s}.fencelock_find(l, t, p_new, p_ttl);
     IF r.code IS NOT NULL THEN
