@@ -119,9 +119,9 @@ impl Fault {
     pub(crate) fn is_missing(&self) -> bool {
         self.is(&[SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION, SqlState::INVALID_SCHEMA_NAME])
     }
-    /// Of a function that takes an advisory lock, and gives it back where it fails: this comes from within it, and not of the end of its
+    /// Of a function that takes an advisory lock, and gives it back where it fails: mostly this comes from within it, and seldom of the end of its
     /// transaction, when that was done.
-    pub(crate) fn is_refused_whole(&self) -> bool {
+    pub(crate) fn may_be_refused_whole(&self) -> bool {
         self.is_locked() || self.is_missing() || self.is(&[SqlState::INSUFFICIENT_PRIVILEGE, SqlState::OUT_OF_MEMORY])
     }
     /// Somebody keeps what this would have waited for.

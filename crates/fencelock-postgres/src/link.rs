@@ -466,6 +466,11 @@ impl Link {
             None => Ok(()),
         }
     }
+    /// Which process of the server answers there now.
+    pub(crate) async fn process(&self, conn: &Conn) -> Result<i64, Fault> {
+        let said = self.rows(conn, PATIENCE, "SELECT pg_backend_pid()").await?;
+        said.first().and_then(|row| row.get(0)?.parse().ok()).ok_or(Fault::Answer)
+    }
     /// Whether it is listened at all.
     pub(crate) fn may_listen(&self) -> bool {
         self.ears.is_some()
@@ -486,9 +491,7 @@ impl Link {
         // given back last; where many come between these two it may be another one by chance, and not each time.
         for _ in 0..PROOFS {
             let conn = self.here().await?;
-            let other = self.rows(&conn, PATIENCE, "SELECT pg_backend_pid()").await?;
-            let other: Option<i64> = other.first().and_then(|row| row.get(0)).and_then(|pid| pid.parse().ok());
-            if other == Some(ears.pid) || ears.are_ours(PATIENCE, channel, "").await?.is_none() {
+            if self.process(&conn).await? == ears.pid || ears.are_ours(PATIENCE, channel, "").await?.is_none() {
                 let unlisten = format!("UNLISTEN {}", identifier(channel));
                 let _ = within(STILL_THERE, ears.client.simple_query(&unlisten)).await;
                 return Ok(None);

@@ -169,7 +169,7 @@ async fn a_pooler_that_comes_later() {
     }
     assert_eq!(soon(held.lost()).await, LossReason::SessionEnded);
 }
-/// A claim that the server refuses costs no other hold of its session. (Red: whatever is refused ends it.)
+/// A claim that the server refuses costs no other hold of its session. (Red: whatever is refused ends it; nothing that is refused does.)
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_claim_that_is_refused() {
     let server = Postgres::start();
@@ -190,14 +190,23 @@ async fn a_claim_that_is_refused() {
     let mut psql = Session::new(&server);
     psql.ask("BEGIN; LOCK TABLE fencelock_lock IN ACCESS EXCLUSIVE MODE");
     let lock = tokio::spawn(a.mutex("y").lock());
-    tokio::time::sleep(SEC).await;
+    // It was refused, and waits in a session of its own.
+    let waits = || server.ask("SELECT count(*) FROM fencelock_bearer WHERE token IS NULL");
+    eventually("it waits", || std::future::ready(waits() == "1")).await;
     psql.ask("COMMIT");
     let other = soon(lock).await.unwrap().unwrap();
     assert!(server.ask(BEARERS).contains(&process));
     assert_eq!(server.ask("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"), "2");
     other.release().await.unwrap();
     held.check().unwrap();
-    held.release().await.unwrap();
+    // What it took it cannot give back: the session ends, and its holders are told.
+    let parts = [("durably", "gone"), ("unlock", "kept")];
+    parts.map(|(part, other)| server.ask(&format!("ALTER FUNCTION fencelock_{part} RENAME TO {other}")));
+    let error = a.mutex("z").try_lock().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
+    parts.map(|(part, other)| server.ask(&format!("ALTER FUNCTION {other} RENAME TO fencelock_{part}")));
+    assert_eq!(soon(held.lost()).await, LossReason::SessionEnded);
+    soon(sessions(&server).await.mutex("z").lock()).await.unwrap().release().await.unwrap();
 }
 /// One name is one strategy's at a time, and tokens rise over both. (Red: a lease that does not look for sessions; a session that does not
 /// look for leases.)

@@ -122,7 +122,8 @@ impl Bearer {
     pub(crate) async fn tell(&self, call: &str) -> Result<(), Fault> {
         self.here(PATIENCE, call).await.map(drop)
     }
-    async fn here(&self, limit: Duration, call: &str) -> Result<SimpleQueryRow, Fault> {
+    /// The row that it answers.
+    pub(crate) async fn here(&self, limit: Duration, call: &str) -> Result<SimpleQueryRow, Fault> {
         one(ask(&self.client, limit, &self.only_here(call)).await?)
     }
     /// *Invariant (SAFETY E3):* what is asked of a session is done in it, or not at all: a pooler that has come in between since it was opened

@@ -6,7 +6,7 @@ use crate::{
     config::{Config, Keys, Strategy},
     engine::PostgresEngine,
     error::Fault,
-    link::{Conn, Link, PROOFS},
+    link::{Link, PROOFS},
     shared::Shared,
     shedlock::PostgresShedLockEngine,
     wire::{
@@ -120,6 +120,14 @@ impl Sessions {
         let call = call.number(request.floor().map_or(0, Token::get)).number(micros(request.at_least()));
         call.text(&self.shared.identity(request.note())).end()
     }
+    /// This session has not got it, and does not wait for it.
+    async fn is_without(&self, bearer: &Bearer, request: &Request) -> bool {
+        let (key, pair) = self.lock_of(request).words();
+        let schema = self.shared.link.place().map_or("", |place| &place.schema);
+        let locks = format!("{schema}.fencelock_locks({key}, {pair})");
+        let ask = format!("SELECT NOT EXISTS (SELECT FROM {locks} k WHERE k.pid = pg_backend_pid())");
+        bearer.here(PATIENCE, &ask).await.is_ok_and(|row| row.get(0) == Some("t"))
+    }
     fn queue_call(&self, request: &Request) -> String {
         let call = self.begin("queue", request.name()).id(request.hold()).text(letter(request.claim()));
         call.number(micros(request.ttl())).text(&self.shared.identity(request.note())).end()
@@ -155,13 +163,9 @@ async fn prove(link: &Link) -> Result<(), Fault> {
     }
     // What is set in a session of somebody else's stays there: two that are none are compared first.
     let other = link.aside().await?;
-    let process = async |conn: &Conn| {
-        let said = link.rows(conn, PATIENCE, "SELECT pg_backend_pid()").await?;
-        said.first().and_then(|row| row.get(0)?.parse::<i64>().ok()).ok_or(Fault::Answer)
-    };
-    let first = process(&conn).await?;
+    let first = link.process(&conn).await?;
     for _ in 0..PROOFS {
-        if process(&other).await? == first || process(&conn).await? != first {
+        if link.process(&other).await? == first || link.process(&conn).await? != first {
             return Err(Fault::Pooled);
         }
     }
@@ -263,7 +267,7 @@ impl session::Claims for Sessions {
                     return Err(Fault::Unanswered);
                 }
                 // Nothing is there of it: no reason for others to lose what they hold beside it.
-                Err(fault) if fault.is_refused_whole() => {
+                Err(fault) if fault.may_be_refused_whole() && self.is_without(&bearer, request).await => {
                     bearer.forget(request.hold());
                     self.forget(request.hold());
                     return if fault.is_locked() { Ok(Err(Reply::Locked)) } else { Err(fault) };
@@ -341,7 +345,12 @@ impl Engine for PostgresSessionEngine {
         let (call, limit, mut tries) = (call.number(micros(grant.ttl)).end(), BootClock.now() + PATIENCE, 1);
         loop {
             let sent_at = BootClock.now();
-            match bearer.run(PATIENCE.min(bearer.ttl), &call).await.map_err(&told)? {
+            let answer = bearer.run(PATIENCE.min(bearer.ttl), &call).await;
+            // Which of the two locks is left nobody knows.
+            if answer.as_ref().is_err_and(|fault| fault.is_refusal() && !fault.is_locked()) {
+                bearer.close();
+            }
+            match answer.map_err(&told)? {
                 Reply::Done { number, .. } => {
                     bearer.change(grant.hold, |borne| borne.key.shared = true);
                     bearer.alive(self.sessions.reports().as_ref(), sent_at);

@@ -299,8 +299,8 @@ BEGIN
     PERFORM {s}.fencelock_wait(p_key, p_pair, true);
     PERFORM {s}.fencelock_unlock(p_key, p_pair, false);
   EXCEPTION WHEN OTHERS OR query_canceled THEN
-    -- What the server gives to a session outlives its transaction.
-    IF EXISTS (SELECT FROM {s}.fencelock_locks(p_key, p_pair) k WHERE k.pid = pg_backend_pid() AND k.shared AND k.granted) THEN
+    -- What the server gives to a session outlives its transaction. Where only the one for readers is left the session is ended.
+    IF (SELECT bool_or(k.shared) AND bool_or(NOT k.shared) FROM {s}.fencelock_locks(p_key, p_pair) k WHERE k.pid = pg_backend_pid() AND k.granted) THEN
       PERFORM {s}.fencelock_unlock(p_key, p_pair, true);
     END IF;
     RAISE;
