@@ -99,6 +99,10 @@ fn left_of_row(session: &mut Session, name: &str) -> f64 {
     let left = format!("SELECT ({UNTIL} - {NOW}) / 1e6 FROM shedlock WHERE name = '{name}'");
     session.ask(&left).parse().unwrap()
 }
+/// Whoever reads does not wait for that.
+fn share_table(table: &str) -> String {
+    format!("LOCK TABLES {table} READ")
+}
 fn lock_table(table: &str) -> String {
     format!("LOCK TABLES {table} WRITE")
 }

@@ -245,23 +245,25 @@ async fn a_statement_for_a_shared_row_that_waited() {
     let mut session = Session::new(&server);
     for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
         assert!(server.ask(&claims_row("x", 600_000, 20_000_000)).starts_with("done"));
-        let said = that_waited_for("shedlock", &server, &mut session, &claims_row("x", 20_000_000, end)).await;
+        let said =
+            that_waited_for(&lock_table("shedlock"), &server, &mut session, &claims_row("x", 20_000_000, end)).await;
         assert!(said.starts_with(answer), "{said}");
         let left = left_of_row(&mut session, "x");
         assert!(if answer == "done" { left > 15.0 } else { left <= 0.0 }, "{answer}: {left} s are left");
     }
     // Nobody has asked for that one yet, and it makes no row either.
-    let said = that_waited_for("shedlock", &server, &mut session, &claims_row("new", 20_000_000, 200_000)).await;
+    let said =
+        that_waited_for(&lock_table("shedlock"), &server, &mut session, &claims_row("new", 20_000_000, 200_000)).await;
     assert!(said.starts_with("past"), "{said}");
     assert_eq!(server.ask("SELECT COUNT(*) FROM shedlock WHERE name = 'new'"), "0");
 }
 /// A statement that waits for the table for a second; what it says then.
 async fn that_waited(server: &Server, session: &mut Session, statement: &str) -> String {
-    that_waited_for("fencelock_lock", server, session, statement).await
+    that_waited_for(&lock_table("fencelock_lock"), server, session, statement).await
 }
-/// The same of this table.
-pub(super) async fn that_waited_for(table: &str, server: &Server, session: &mut Session, statement: &str) -> String {
-    session.ask(&lock_table(table));
+/// The same of whatever this locks.
+pub(super) async fn that_waited_for(locks: &str, server: &Server, session: &mut Session, statement: &str) -> String {
+    session.ask(locks);
     let statement = terminal(server, statement).stdout(Stdio::piped()).spawn().unwrap();
     eventually("it waits", || std::future::ready(server.ask(BLOCKED) == "1")).await;
     // Until its end, and its predecessor's, by the server's clock.

@@ -2,7 +2,7 @@
 use std::sync::LazyLock;
 
 /// Of the tables and procedures together.
-pub(crate) const VERSION: i64 = 9;
+pub(crate) const VERSION: i64 = 10;
 /// Of what comes to them for locks that are shared with ShedLock.
 pub(crate) const SHEDLOCK: i64 = 1;
 /// The server's clock, in µs since 1970; the session's time is UTC.

@@ -2,9 +2,9 @@
 use crate::wire::call::literal;
 
 /// Of the tables and functions together.
-pub(crate) const VERSION: i64 = 9;
+pub(crate) const VERSION: i64 = 10;
 /// Of what comes to them for locks that are shared with ShedLock.
-pub(crate) const SHEDLOCK: i64 = 2;
+pub(crate) const SHEDLOCK: i64 = 3;
 /// Whoever makes them does so alone.
 const TURN: i64 = 7_378_697_629_484_716_394;
 

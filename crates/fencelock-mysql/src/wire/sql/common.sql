@@ -58,15 +58,17 @@ END
 -- The lock's row, at the beginning of a transaction, and when that was. Whoever else has it mostly commits before an answer would have come
 -- and gone, so that is looked for some times, for 3 ms in all. Whoever keeps it for longer is waited for by nobody (SAFETY E2).
 --
--- *Invariant (SAFETY A2, E2):* all tables are waited for before it, and nothing after it: what is read of the clock then is when a lease begins, and
--- whether a command is over; and nobody's row is kept by one who waits.
-CREATE PROCEDURE fencelock_take(IN p_space VARBINARY(512), IN p_name VARBINARY(512), OUT l_found BOOLEAN, OUT l_kind VARBINARY(16), OUT l_size BIGINT, OUT l_fence BIGINT, OUT l_hold BINARY(16), OUT l_ttl BIGINT, OUT l_ends BIGINT, OUT t BIGINT)
+-- *Invariant (SAFETY A2, E2):* whoever may grant (`p_grants`) waits for whoever has locked one of the tables before it, and for nothing after it: what
+-- is read of the clock then is when a lease begins, and whether a command is over; and nobody's row is kept by one who waits.
+CREATE PROCEDURE fencelock_take(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_grants BOOLEAN, OUT l_found BOOLEAN, OUT l_kind VARBINARY(16), OUT l_size BIGINT, OUT l_fence BIGINT, OUT l_hold BINARY(16), OUT l_ttl BIGINT, OUT l_ends BIGINT, OUT t BIGINT)
 SQL SECURITY INVOKER
 BEGIN
   DECLARE v_nap, v_none INT DEFAULT 100;
   SET l_found = FALSE;
   CALL fencelock_begin();
-  SELECT COUNT(*) INTO v_none FROM fencelock_holder, fencelock_waiter, fencelock_client WHERE FALSE FOR UPDATE;
+  IF p_grants THEN
+    SELECT COUNT(*) INTO v_none FROM fencelock_holder, fencelock_waiter, fencelock_client, fencelock_cell WHERE FALSE FOR UPDATE;
+  END IF;
   taking: LOOP
     SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends
       FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;

@@ -81,7 +81,7 @@ acquiring: BEGIN
       END IF;
     END IF;
   END IF;
-  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
+  CALL fencelock_take(p_space, p_name, TRUE, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     SELECT 'locked' AS code, t AS now;
@@ -290,7 +290,7 @@ looking: BEGIN
     SELECT 'turn' AS code, t AS now;
     LEAVE looking;
   END IF;
-  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
+  CALL fencelock_take(p_space, p_name, TRUE, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     -- Whoever keeps the row may keep it for longer than its place would live.
@@ -358,7 +358,7 @@ leaving: BEGIN
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
+  CALL fencelock_take(p_space, p_name, FALSE, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     CALL fencelock_missed('gone', p_space, p_name, t);
@@ -522,7 +522,7 @@ passing: BEGIN
     RESIGNAL;
   END;
   CALL fencelock_ready();
-  CALL fencelock_take(p_space, p_name, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
+  CALL fencelock_take(p_space, p_name, TRUE, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     CALL fencelock_missed('busy', p_space, p_name, t);

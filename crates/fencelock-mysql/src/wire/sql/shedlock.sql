@@ -70,6 +70,7 @@ END
 CREATE PROCEDURE fencelock_shed_acquire(IN p_name {name}, IN p_hold BINARY(16), IN p_ttl BIGINT, IN p_not_after BIGINT, IN p_floor BIGINT, IN p_who BLOB)
 SQL SECURITY INVOKER
 acquiring: BEGIN
+  DECLARE v_none INT;
   DECLARE l_found, v_mine BOOLEAN DEFAULT FALSE;
   DECLARE l_by VARCHAR(255);
   -- Each hold has its own: with a host's name, ShedLock's default, the unlocking of one that is over would end the next one of the same host.
@@ -112,6 +113,8 @@ acquiring: BEGIN
     END IF;
   END IF;
   CALL fencelock_begin();
+  -- Whatever is waited for is waited for now (SAFETY A2).
+  SELECT COUNT(*) INTO v_none FROM fencelock_shed WHERE FALSE FOR UPDATE;
   SET l_found = FALSE;
   SELECT {row} WHERE s.name = p_name FOR UPDATE SKIP LOCKED;
   CALL fencelock_shed_clock(t);

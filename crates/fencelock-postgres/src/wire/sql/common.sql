@@ -69,21 +69,41 @@ BEGIN
 END
 $f$;
 
+-- Waits for whoever has locked one of the tables (`LOCK TABLE`, `CREATE INDEX`).
+--
+-- *Invariant (SAFETY A2, E2):* whoever may grant does so before he takes a row, and waits for nothing after it: what he reads of the clock then is
+-- when the lease begins, and whether his command is over; and nobody's row is kept while he waits.
+CREATE FUNCTION {s}.fencelock_tables() RETURNS void LANGUAGE plpgsql AS $f$
+BEGIN
+  LOCK TABLE {s}.fencelock_lock, {s}.fencelock_holder, {s}.fencelock_waiter, {s}.fencelock_client, {s}.fencelock_cell IN ROW EXCLUSIVE MODE;
+END
+$f$;
+
+-- Whether somebody's transaction has made this row, and goes on: nobody sees it yet. What is made here is undone at once.
+CREATE FUNCTION {s}.fencelock_is_coming(p_space text, p_name text) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '10ms' AS $f$
+BEGIN
+  INSERT INTO {s}.fencelock_lock (space, name, fence) VALUES (p_space, p_name, 0) ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = 'FL002';
+  END IF;
+  RETURN true;
+EXCEPTION
+  WHEN SQLSTATE 'FL002' THEN
+    RETURN false;
+  WHEN lock_not_available THEN
+    RETURN true;
+END
+$f$;
+
 -- The lock's row. Whoever else has it mostly commits before an answer would have come and gone, so that is looked for again, for 3 ms
 -- in all; whoever gives something back is as stubborn as those who want it. Whoever keeps it for longer is waited for by nobody (SAFETY E2).
 -- None: it is kept, or is not there. `p_stays`: it is not taken over, so beside a transaction that only keeps it from that (SAFETY E2).
 -- `p_once`: this transaction has others already, for which nobody waits longer; or it was kept for many looks, and its client has one
 -- connection for all its locks.
---
--- *Invariant (SAFETY A2, E2):* whoever takes it to grant waits for all tables before it, and for nothing after it: what he reads of the clock then
--- is when his lease begins, and whether his command is over; and nobody's row is kept while he waits.
 CREATE FUNCTION {s}.fencelock_take(p_space text, p_name text, p_stays boolean, p_once boolean DEFAULT false) RETURNS {s}.fencelock_lock LANGUAGE plpgsql AS $f$
 DECLARE
   l {s}.fencelock_lock;
 BEGIN
-  IF NOT p_stays THEN
-    LOCK TABLE {s}.fencelock_holder, {s}.fencelock_waiter, {s}.fencelock_client IN ROW EXCLUSIVE MODE;
-  END IF;
   FOR i IN 0 .. 62 LOOP
     IF i > 60 THEN
       PERFORM pg_sleep(0.001);
@@ -297,8 +317,14 @@ BEGIN
     r.held := r.now - {s}.fencelock_us(l.since);
   ELSIF l.kind IN ('rw_lock', 'semaphore') THEN
     UPDATE {s}.fencelock_holder h SET ttl = greatest(h.ttl, p_ttl), until = greatest(h.until, t + {s}.fencelock_span(p_ttl))
-      WHERE h.space = l.space AND h.name = l.name AND h.hold = p_hold AND h.until > t
+      WHERE h.ctid = ANY (ARRAY(SELECT o.ctid FROM {s}.fencelock_holder o
+        WHERE o.space = l.space AND o.name = l.name AND o.hold = p_hold AND o.until > t FOR NO KEY UPDATE SKIP LOCKED))
       RETURNING 'done', h.token, r.now - {s}.fencelock_us(h.since) INTO r.code, r.number, r.held;
+    IF NOT FOUND AND EXISTS (SELECT FROM {s}.fencelock_holder o
+      WHERE o.space = l.space AND o.name = l.name AND o.hold = p_hold AND o.until > t)
+    THEN
+      r.code := 'locked';
+    END IF;
   END IF;
   IF r.code IS NOT NULL THEN
     PERFORM {s}.fencelock_durably();

@@ -83,6 +83,7 @@ DECLARE
   t timestamptz;
   w record;
 BEGIN
+  PERFORM {s}.fencelock_tables();
   r.now := {s}.fencelock_us(clock_timestamp());
   r.code := 'past';
   IF r.now > p_not_after THEN
@@ -99,7 +100,6 @@ BEGIN
     RETURN r;
   END IF;
   l := {s}.fencelock_settle(l, t);
-  t := clock_timestamp();
   r.now := {s}.fencelock_us(t);
   IF r.now > p_not_after THEN
     RETURN r;
@@ -233,6 +233,9 @@ BEGIN
   IF NOT pg_try_advisory_xact_lock(7378697629484716395) THEN
     RETURN 0;
   END IF;
+  -- Whatever is waited for is waited for while no row is kept.
+  PERFORM {s}.fencelock_tables();
+  LOCK TABLE {s}.fencelock_bearer IN ROW EXCLUSIVE MODE;
   dead := ARRAY(SELECT o.ctid FROM {s}.fencelock_waiter o
     WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
     LIMIT 1000 FOR UPDATE OF o SKIP LOCKED);

@@ -44,19 +44,12 @@ RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off SET search
 DECLARE
   l {s}.fencelock_lock;
   r {s}.fencelock_reply;
-  t timestamptz := clock_timestamp();
+  t timestamptz;
 BEGIN
-  r.code := 'past';
-  r.now := {s}.fencelock_us(t);
   SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
-  IF NOT FOUND THEN
-    IF r.now > p_not_after THEN
-      RETURN r;
-    END IF;
-    -- As if it had been used now: a clean-up leaves it alone.
-    INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
-      WHERE m.one ON CONFLICT DO NOTHING;
-  ELSIF NOT p_wait AND l.hold IS DISTINCT FROM p_hold
+  -- It may have waited for the table.
+  t := clock_timestamp();
+  IF l.space IS NOT NULL AND NOT p_wait AND l.hold IS DISTINCT FROM p_hold
     AND NOT EXISTS (SELECT FROM {s}.fencelock_holder h WHERE h.space = p_space AND h.name = p_name AND h.hold = p_hold)
     AND NOT coalesce({s}.fencelock_is_skewed(l, t), false)
   THEN
@@ -66,8 +59,20 @@ BEGIN
       RETURN r;
     END IF;
   END IF;
+  PERFORM {s}.fencelock_tables();
+  IF l.space IS NULL THEN
+    r.code := 'past';
+    r.now := {s}.fencelock_us(clock_timestamp());
+    IF r.now > p_not_after THEN
+      RETURN r;
+    END IF;
+    -- As if it had been used now: a clean-up leaves it alone.
+    INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
+      WHERE m.one ON CONFLICT DO NOTHING;
+  END IF;
   l := {s}.fencelock_take(p_space, p_name, false, p_once);
   t := clock_timestamp();
+  r.now := {s}.fencelock_us(t);
   IF l.space IS NULL THEN
     r.code := 'locked';
     RETURN r;
@@ -131,12 +136,13 @@ DECLARE
   l {s}.fencelock_lock;
   w {s}.fencelock_waiter;
   r {s}.fencelock_reply;
-  t timestamptz := clock_timestamp();
+  t timestamptz;
   waits boolean;
 BEGIN
   SELECT * INTO l FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name;
   SELECT * INTO w FROM {s}.fencelock_waiter q WHERE q.space = p_space AND q.name = p_name AND q.hold = p_hold;
   waits := FOUND AND l.kind = {s}.fencelock_kind(w.claim);
+  t := clock_timestamp();
   IF waits AND NOT coalesce({s}.fencelock_is_skewed(l, t), false)
     AND NOT {s}.fencelock_fits(l, t, false, p_hold, w.claim, w.take)
   THEN
@@ -155,6 +161,7 @@ BEGIN
     r.now := {s}.fencelock_us(t);
     RETURN r;
   END IF;
+  PERFORM {s}.fencelock_tables();
   l := {s}.fencelock_take(p_space, p_name, false, p_once);
   t := clock_timestamp();
   IF l.space IS NULL THEN
@@ -163,13 +170,14 @@ BEGIN
     r.now := {s}.fencelock_us(t);
     RETURN r;
   END IF;
+  r.now := {s}.fencelock_us(t);
+  IF r.now > p_not_after THEN
+    r.code := 'past';
+    RETURN r;
+  END IF;
   l := {s}.fencelock_settle(l, t);
   r := {s}.fencelock_find(l, t, p_hold, p_ttl);
   IF r.code IS NOT NULL THEN
-    RETURN r;
-  END IF;
-  IF r.now > p_not_after THEN
-    r.code := 'past';
     RETURN r;
   END IF;
   -- It may be gone since.
@@ -203,7 +211,8 @@ BEGIN
   l := {s}.fencelock_take(p_space, p_name, true, p_once OR p_token IS NULL);
   IF l.space IS NULL THEN
     r.code := CASE WHEN EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
-      THEN 'locked' ELSE 'gone' END;
+      -- *Invariant (SAFETY A3):* an attempt that is about to be granted a lock that was never there is found by whoever takes it back.
+      OR p_token IS NULL AND {s}.fencelock_is_coming(p_space, p_name) THEN 'locked' ELSE 'gone' END;
     r.now := {s}.fencelock_us(clock_timestamp());
     RETURN r;
   END IF;
@@ -366,6 +375,7 @@ DECLARE
   r {s}.fencelock_reply;
   t timestamptz;
 BEGIN
+  PERFORM {s}.fencelock_tables();
   l := {s}.fencelock_take(p_space, p_name, false);
   t := clock_timestamp();
   IF l.space IS NULL THEN

@@ -77,6 +77,22 @@ EXCEPTION WHEN lock_not_available THEN
 END
 $f$;
 
+-- Whether somebody's transaction has made this row, and goes on: nobody sees it yet. What is made here is undone at once.
+CREATE OR REPLACE FUNCTION {s}.fencelock_shed_is_coming(p_name text) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '10ms' AS $f$
+BEGIN
+  INSERT INTO {s}.shedlock (name, lock_until, locked_at, locked_by) VALUES (p_name, '1970-01-02', '1970-01-02', 'fencelock') ON CONFLICT DO NOTHING;
+  IF FOUND THEN
+    RAISE EXCEPTION USING ERRCODE = 'FL002';
+  END IF;
+  RETURN true;
+EXCEPTION
+  WHEN SQLSTATE 'FL002' THEN
+    RETURN false;
+  WHEN lock_not_available THEN
+    RETURN true;
+END
+$f$;
+
 -- Claims. It alone creates (SAFETY A2). A try that fails writes nothing.
 CREATE OR REPLACE FUNCTION {s}.fencelock_shed_acquire(p_name text, p_hold uuid, p_ttl bigint, p_not_after bigint, p_floor bigint, p_who text)
 RETURNS {s}.fencelock_reply LANGUAGE plpgsql SET enable_seqscan = off AS $f$
@@ -101,6 +117,8 @@ BEGIN
   ELSIF l.lock_until > n AND NOT {s}.fencelock_shed_is(l.locked_by, p_hold) THEN
     RETURN {s}.fencelock_shed_tell('busy', p_name, l.lock_until, l.locked_at, l.locked_by, n);
   END IF;
+  -- Whatever is waited for is waited for now (SAFETY A2).
+  LOCK TABLE {s}.shedlock, {s}.fencelock_shed IN ROW EXCLUSIVE MODE;
   SELECT {row} WHERE s.name = p_name FOR UPDATE SKIP LOCKED;
   n := {s}.fencelock_shed_now();
   r.now := {s}.fencelock_shed_us(n);
@@ -173,7 +191,8 @@ DECLARE
 BEGIN
   SELECT {row} WHERE s.name = p_name FOR UPDATE SKIP LOCKED;
   n := {s}.fencelock_shed_now();
-  IF NOT FOUND AND EXISTS (SELECT FROM {s}.shedlock o WHERE o.name = p_name) THEN
+  -- *Invariant (SAFETY A3):* an attempt that is about to be granted a lock that was never there is found by whoever takes it back.
+  IF NOT FOUND AND (EXISTS (SELECT FROM {s}.shedlock o WHERE o.name = p_name) OR p_token IS NULL AND {s}.fencelock_shed_is_coming(p_name)) THEN
     r.code := 'locked';
     r.now := {s}.fencelock_shed_us(n);
     RETURN r;
