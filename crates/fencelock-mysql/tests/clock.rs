@@ -123,6 +123,10 @@ fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
         letter(claim)
     )
 }
+/// A cell's first value.
+fn writes(name: &str) -> String {
+    format!("CALL fencelock_swap('', '{name}', 0, RANDOM_BYTES(16), '0')")
+}
 /// Somebody waits for it; his look, which may be granted within so many µs.
 fn waits(name: &str, claim: Claim, hold: &str) -> String {
     let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));

@@ -95,6 +95,10 @@ fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
         letter(claim)
     )
 }
+/// A cell's first value.
+fn writes(name: &str) -> String {
+    format!("SELECT code FROM fencelock_swap('', '{name}', 0, gen_random_uuid(), '\\x00')")
+}
 /// Somebody waits for it; his look, which may be granted within so many µs.
 fn waits(name: &str, claim: Claim, hold: &str) -> String {
     let (kind, take, size) = (claim.kind(), claim.take().max(1), claim.capacity().unwrap_or(0));
@@ -157,22 +161,31 @@ async fn a_grant_that_nobody_sees_yet() {
     let mut session = Session::new(&server);
     let hold = "'00000000-0000-0000-0000-000000000001'";
     let (ttl, end) = (60_000_000, 20_000_000);
-    for (claim, back) in [
-        (claims("x", CLAIMS[0].1, ttl, end), format!("SELECT code FROM fencelock_release('', 'x', {hold}, NULL)")),
-        (claims_row("x", ttl, end), format!("SELECT code FROM fencelock_shed_release('x', {hold}, NULL)")),
+    // One that is there and somebody's, one that was never there, and that one.
+    let withdraw =
+        format!("SELECT fencelock_withdraw('', ARRAY['held', 'y', 'x'], array_fill({hold}::uuid, ARRAY[3]))");
+    server.ask(&claims("held", CLAIMS[0].1, ttl, end));
+    for (claim, back, before, meanwhile, then) in [
+        (claims("x", CLAIMS[0].1, ttl, end), withdraw, "ddd", "ddl", "ddd"),
+        (
+            claims_row("x", ttl, end),
+            format!("SELECT code FROM fencelock_shed_release('x', {hold}, NULL)"),
+            "gone",
+            "locked",
+            "done",
+        ),
     ] {
-        assert_eq!(server.ask(&back), "gone");
+        assert_eq!(server.ask(&back), before);
         session.ask(&format!("BEGIN; {}", claim.replace("gen_random_uuid()", hold)));
         for _ in 0..3 {
-            assert_eq!(server.ask(&back), "locked", "{claim}");
+            assert_eq!(server.ask(&back), meanwhile, "{claim}");
         }
         session.ask("COMMIT");
-        assert_eq!(server.ask(&back), "done", "{claim}");
-        assert_eq!(server.ask(&back), "gone", "{claim}");
+        assert_eq!(server.ask(&back), then, "{claim}");
+        assert_eq!(server.ask(&back), before, "{claim}");
+        assert!(server.ask(&claim).starts_with("done"), "{claim}");
     }
-    // To ask for what was never there makes nothing.
-    for (table, release) in [("fencelock_lock", "fencelock_release('', "), ("shedlock", "fencelock_shed_release(")] {
-        server.ask(&format!("SELECT code FROM {release}'y', {hold}, NULL)"));
-        assert_eq!(server.ask(&format!("SELECT count(*) FROM {table} WHERE name = 'y'")), "0");
-    }
+    // To ask for what was never there has made nothing.
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock"), "2");
+    assert_eq!(server.ask("SELECT count(*) FROM shedlock"), "1");
 }

@@ -50,9 +50,9 @@ async fn one_statement_each_by(
         }
         let log = log()[before..].to_owned();
         let statements: Vec<&str> = log.lines().filter(|line| line.starts_with("fencelock|")).collect();
-        let [took, gave] =
-            calls.map(|call| statements.iter().filter(|line| line.contains(&format!(".fencelock_{call}("))).count());
-        let others: Vec<_> = statements.iter().filter(|line| !line.contains(".fencelock_")).collect();
+        let calls = calls.map(|call| format!(".fencelock_{call}("));
+        let [took, gave] = calls.each_ref().map(|call| statements.iter().filter(|line| line.contains(call)).count());
+        let others: Vec<_> = statements.iter().filter(|line| !calls.iter().any(|call| line.contains(call))).collect();
         assert_eq!((took, gave, statements.len()), (pairs, pairs, 2 * pairs), "{claim:?} {others:?}");
         let what = format!("{what}: {claim:?}: statements of a free lock's acquire and release");
         bar(&what, format!("2 ({pairs} pairs)"), "2", true);

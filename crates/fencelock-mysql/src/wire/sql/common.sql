@@ -58,8 +58,10 @@ END
 -- The lock's row, at the beginning of a transaction, and when that was. Whoever else has it mostly commits before an answer would have come
 -- and gone, so that is looked for some times, for 3 ms in all. Whoever keeps it for longer is waited for by nobody (SAFETY E2).
 --
--- *Invariant (SAFETY A2, E2):* whoever may grant (`p_grants`) waits for whoever has locked one of the tables before it, and for nothing after it: what
--- is read of the clock then is when a lease begins, and whether a command is over; and nobody's row is kept by one who waits.
+-- *Invariant (SAFETY A2, E2):* whoever may grant, or take somebody's place in a queue (`p_grants`), waits for whoever has locked one of the tables
+-- before it, and for no table after it: what is read of the clock then is when a lease begins, whether a command is over, and who is alive; and nobody's
+-- row is kept by one who waits. (By their names, as `LOCK TABLES` takes them. `FLUSH TABLES WITH READ LOCK` may come in between: the row is kept then,
+-- so what it grants late is found by whoever takes it back.)
 CREATE PROCEDURE fencelock_take(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_grants BOOLEAN, OUT l_found BOOLEAN, OUT l_kind VARBINARY(16), OUT l_size BIGINT, OUT l_fence BIGINT, OUT l_hold BINARY(16), OUT l_ttl BIGINT, OUT l_ends BIGINT, OUT t BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -67,7 +69,7 @@ BEGIN
   SET l_found = FALSE;
   CALL fencelock_begin();
   IF p_grants THEN
-    SELECT COUNT(*) INTO v_none FROM fencelock_holder, fencelock_waiter, fencelock_client, fencelock_cell WHERE FALSE FOR UPDATE;
+    SELECT COUNT(*) INTO v_none FROM fencelock_cell, fencelock_client, fencelock_holder, fencelock_lock, fencelock_waiter WHERE FALSE FOR UPDATE;
   END IF;
   taking: LOOP
     SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends

@@ -157,7 +157,7 @@ swapping: BEGIN
   IF NOT v_there THEN
     CALL fencelock_create(p_space, p_name);
   END IF;
-  CALL fencelock_take(p_space, p_name, FALSE, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
+  CALL fencelock_take(p_space, p_name, TRUE, l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends, t);
   IF NOT l_found THEN
     COMMIT;
     SELECT 'locked' AS code;

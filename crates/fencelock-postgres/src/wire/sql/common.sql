@@ -71,8 +71,8 @@ $f$;
 
 -- Waits for whoever has locked one of the tables (`LOCK TABLE`, `CREATE INDEX`).
 --
--- *Invariant (SAFETY A2, E2):* whoever may grant does so before he takes a row, and waits for nothing after it: what he reads of the clock then is
--- when the lease begins, and whether his command is over; and nobody's row is kept while he waits.
+-- *Invariant (SAFETY A2, E2):* whoever may grant, or take somebody's place in a queue, does so before he takes a row, and waits for no table after it:
+-- what he reads of the clock then is when the lease begins, whether his command is over, and who is alive; and nobody's row is kept while he waits.
 CREATE FUNCTION {s}.fencelock_tables() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
   LOCK TABLE {s}.fencelock_lock, {s}.fencelock_holder, {s}.fencelock_waiter, {s}.fencelock_client, {s}.fencelock_cell IN ROW EXCLUSIVE MODE;

@@ -161,6 +161,8 @@ DECLARE
   v {s}.fencelock_value;
   t timestamptz;
 BEGIN
+  PERFORM {s}.fencelock_tables();
+  LOCK TABLE {s}.fencelock_write IN ROW EXCLUSIVE MODE;
   INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
     WHERE m.one AND NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
