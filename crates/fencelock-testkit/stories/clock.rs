@@ -242,18 +242,16 @@ async fn a_statement_for_a_shared_row_that_waited() {
     let server = Server::start();
     let a = client(&(server.url() + "?strategy=shedlock")).await;
     a.mutex("x").lock().await.unwrap().release().await.unwrap();
-    let mut session = Session::new(&server);
+    let (mut session, locks) = (Session::new(&server), lock_table("shedlock"));
     for (end, answer) in [(200_000, "past"), (20_000_000, "done")] {
         assert!(server.ask(&claims_row("x", 600_000, 20_000_000)).starts_with("done"));
-        let said =
-            that_waited_for(&lock_table("shedlock"), &server, &mut session, &claims_row("x", 20_000_000, end)).await;
+        let said = that_waited_for(&locks, &server, &mut session, &claims_row("x", 20_000_000, end)).await;
         assert!(said.starts_with(answer), "{said}");
         let left = left_of_row(&mut session, "x");
         assert!(if answer == "done" { left > 15.0 } else { left <= 0.0 }, "{answer}: {left} s are left");
     }
     // Nobody has asked for that one yet, and it makes no row either.
-    let said =
-        that_waited_for(&lock_table("shedlock"), &server, &mut session, &claims_row("new", 20_000_000, 200_000)).await;
+    let said = that_waited_for(&locks, &server, &mut session, &claims_row("new", 20_000_000, 200_000)).await;
     assert!(said.starts_with("past"), "{said}");
     assert_eq!(server.ask("SELECT COUNT(*) FROM shedlock WHERE name = 'new'"), "0");
 }
@@ -459,7 +457,8 @@ async fn stopped(url: String, (proxy, through): (Proxy, String), what: Stop) -> 
             (does != Renews || is_held.load(SeqCst)) && message.windows(part.len()).any(|is| is == part.as_bytes());
         if is_it && !seen.swap(true, SeqCst) { Trouble::Stop(bytes) } else { Trouble::None }
     });
-    let (which, name) = (format!("{does:?} of {claim:?} after {bytes} bytes"), Arc::<str>::from(name));
+    let after = if bytes == usize::MAX { "all".to_owned() } else { bytes.to_string() };
+    let (which, name) = (format!("{does:?} of {claim:?} after {after} bytes"), Arc::<str>::from(name));
     // One that waits has somebody to wait for.
     let mut before =
         if matches!(does, Waits | Looks | Withdraws) { Any::lock(&b, &name, other, 30 * SEC).await.ok() } else { None };
