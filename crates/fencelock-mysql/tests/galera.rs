@@ -124,7 +124,11 @@ async fn many_make_it_at_several_nodes() {
                 tokio::time::sleep(n / 2 * 100 * MS).await;
                 let client = client(&url).await;
                 for _ in 0..20 {
-                    client.mutex("x").lock().await.unwrap().release().await.unwrap();
+                    match client.mutex("x").lock().await {
+                        Ok(held) => held.release().await.unwrap(),
+                        // A machine that is too busy for an answer in time.
+                        Err(error) => assert_eq!(error.kind(), ErrorKind::Ambiguous, "{error}"),
+                    }
                 }
             });
         }
