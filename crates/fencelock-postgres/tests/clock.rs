@@ -161,12 +161,12 @@ async fn a_grant_that_nobody_sees_yet() {
     let mut session = Session::new(&server);
     let hold = "'00000000-0000-0000-0000-000000000001'";
     let (ttl, end) = (60_000_000, 20_000_000);
-    // One that is there and somebody's, one that was never there, and that one.
+    // One that is there and somebody's, one that was never there, that one, and another one that was never there: it comes again.
     let withdraw =
-        format!("SELECT fencelock_withdraw('', ARRAY['held', 'y', 'x'], array_fill({hold}::uuid, ARRAY[3]))");
+        format!("SELECT fencelock_withdraw('', ARRAY['held', 'y', 'x', 'z'], array_fill({hold}::uuid, ARRAY[4]))");
     server.ask(&claims("held", CLAIMS[0].1, ttl, end));
     for (claim, back, before, meanwhile, then) in [
-        (claims("x", CLAIMS[0].1, ttl, end), withdraw, "ddd", "ddl", "ddd"),
+        (claims("x", CLAIMS[0].1, ttl, end), withdraw, "dddd", "ddll", "dddd"),
         (
             claims_row("x", ttl, end),
             format!("SELECT code FROM fencelock_shed_release('x', {hold}, NULL)"),
@@ -186,6 +186,7 @@ async fn a_grant_that_nobody_sees_yet() {
         assert!(server.ask(&claim).starts_with("done"), "{claim}");
     }
     // To ask for what was never there has made nothing.
+    server.ask(&format!("SELECT code FROM fencelock_shed_release('y', {hold}, NULL)"));
     assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock"), "2");
     assert_eq!(server.ask("SELECT count(*) FROM shedlock"), "1");
 }

@@ -69,7 +69,7 @@ BEGIN
   SET l_found = FALSE;
   CALL fencelock_begin();
   IF p_grants THEN
-    SELECT COUNT(*) INTO v_none FROM fencelock_cell, fencelock_client, fencelock_holder, fencelock_lock, fencelock_waiter WHERE FALSE FOR UPDATE;
+    SELECT COUNT(*) INTO v_none FROM fencelock_cell, fencelock_client, fencelock_holder, fencelock_lock, fencelock_waiter, fencelock_write WHERE FALSE FOR UPDATE;
   END IF;
   taking: LOOP
     SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends

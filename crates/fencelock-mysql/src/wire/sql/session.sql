@@ -70,11 +70,15 @@ seizing: BEGIN
   DECLARE l_hold BINARY(16);
   DECLARE l_named VARBINARY(64);
   DECLARE l_fence, l_ttl, l_ends, l_since, l_until, t BIGINT;
+  DECLARE v_none INT;
   SELECT EXISTS (SELECT 1 FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name) INTO v_there;
   IF NOT v_there THEN
     CALL fencelock_create(p_space, p_name);
   END IF;
   CALL fencelock_begin();
+  -- As in `fencelock_take`.
+  SELECT COUNT(*) INTO v_none FROM fencelock_bearer, fencelock_cell, fencelock_client, fencelock_holder, fencelock_lock, fencelock_waiter
+    WHERE FALSE FOR UPDATE;
   SELECT TRUE, l.kind, l.fence, l.hold, l.ttl, l.ends, l.since, l.named, l.until
     INTO l_found, l_kind, l_fence, l_hold, l_ttl, l_ends, l_since, l_named, l_until
     FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;
