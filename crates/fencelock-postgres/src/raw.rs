@@ -13,6 +13,8 @@ use std::{fmt, sync::Arc, time::Duration};
 use tokio::{sync::Mutex, time::timeout};
 
 const TTL: Duration = Duration::from_secs(30);
+/// Each statement in a session that bears locks is done in it, or not at all (`Bearer::here`).
+const SECRET: &str = "00000000000000000000000000000000";
 /// A word may be lost.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -44,6 +46,10 @@ impl Raw {
         let link = Link::new(&config)?;
         link.set_up(&config).await.map_err(|fault| link.tell("connect", &fault))?;
         let conn = link.here().await.map_err(|fault| link.tell("connect", &fault))?;
+        if config.strategy == Strategy::Session {
+            let set = format!("SELECT set_config('fencelock.session', '{SECRET}', false)");
+            link.rows(&conn, PATIENCE, &set).await.map_err(|fault| link.tell("connect", &fault))?;
+        }
         let told = |_| Error::new(ErrorKind::Closed, "connect", "no number could be made");
         let client = EngineId::random()?.to_string().parse::<HoldId>().map_err(told)?;
         let shared = Arc::new(Shared::new(link, config.namespace.clone(), client));
@@ -77,7 +83,7 @@ impl Raw {
             _ => Err(fails(Fault::Answer)),
         }
     }
-    /// The same in a session that bears it, by this key of the server's.
+    /// The same in a session that bears it (`strategy=session`), by this key of the server's.
     pub async fn pair_in_session(&self, name: &str, key: i64, hold: u128) -> Result<()> {
         self.bear_one(name, key, HoldId::from_bytes(hold.to_be_bytes()))
             .await
@@ -87,9 +93,10 @@ impl Raw {
         let shared = &self.shared;
         let begin =
             |function| shared.link.call(function).text(&shared.space).text(name).number(key).flag(false).id(hold);
+        let here = |call: Call| format!("{} WHERE current_setting('fencelock.session', true) = '{SECRET}'", call.end());
         let call = begin("bear").text("mutex").text("m").number(micros(TTL)).number(0).number(0);
-        match shared.link.run(&self.conn, PATIENCE, &call.text(&shared.identity("")).end()).await? {
-            Reply::Done { .. } => shared.link.run(&self.conn, PATIENCE, &begin("let_go").end()).await.map(drop),
+        match shared.link.run(&self.conn, PATIENCE, &here(call.text(&shared.identity("")))).await? {
+            Reply::Done { .. } => shared.link.run(&self.conn, PATIENCE, &here(begin("let_go"))).await.map(drop),
             _ => Err(Fault::Answer),
         }
     }
