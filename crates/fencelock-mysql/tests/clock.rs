@@ -123,6 +123,10 @@ fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
         letter(claim)
     )
 }
+/// The same in a session.
+fn bears(name: &str) -> String {
+    format!("CALL fencelock_bear('', '{name}', 'named', RANDOM_BYTES(16), RANDOM_BYTES(16), 1, 0, 0, 'h 1 ')")
+}
 /// A cell's first value.
 fn writes(name: &str) -> String {
     format!("CALL fencelock_swap('', '{name}', 0, RANDOM_BYTES(16), '0')")

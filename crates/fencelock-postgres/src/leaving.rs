@@ -91,12 +91,8 @@ impl Shared {
             for line in [Line::Holds, Line::Places] {
                 let next = self.leaving.next(line);
                 all += next.len();
-                let mut kept = self.take_back_together(next).await;
+                let kept = self.take_back_together(next).await;
                 all_kept += kept.len();
-                // Where one is not there yet, those behind it that are not there either were not asked about.
-                if !kept.is_empty() {
-                    kept.rotate_left(1);
-                }
                 kept.into_iter().for_each(|left| self.leaving.put_back(line, left));
             }
             match all {

@@ -95,6 +95,10 @@ fn claims(name: &str, claim: Claim, ttl: u32, end: u32) -> String {
         letter(claim)
     )
 }
+/// The same in a session.
+fn bears(name: &str) -> String {
+    format!("SELECT code FROM fencelock_bear('', '{name}', 1, false, gen_random_uuid(), 'mutex', 'm', 1, 0, 0, 'h 1 ')")
+}
 /// A cell's first value.
 fn writes(name: &str) -> String {
     format!("SELECT code FROM fencelock_swap('', '{name}', 0, gen_random_uuid(), '\\x00')")
@@ -161,12 +165,12 @@ async fn a_grant_that_nobody_sees_yet() {
     let mut session = Session::new(&server);
     let hold = "'00000000-0000-0000-0000-000000000001'";
     let (ttl, end) = (60_000_000, 20_000_000);
-    // One that is there and somebody's, one that was never there, that one, and another one that was never there: it comes again.
+    // One that is there and somebody's, one that was never there, that one, and another one that was never there.
     let withdraw =
         format!("SELECT fencelock_withdraw('', ARRAY['held', 'y', 'x', 'z'], array_fill({hold}::uuid, ARRAY[4]))");
     server.ask(&claims("held", CLAIMS[0].1, ttl, end));
     for (claim, back, before, meanwhile, then) in [
-        (claims("x", CLAIMS[0].1, ttl, end), withdraw, "dddd", "ddll", "dddd"),
+        (claims("x", CLAIMS[0].1, ttl, end), withdraw, "dddd", "ddld", "dddd"),
         (
             claims_row("x", ttl, end),
             format!("SELECT code FROM fencelock_shed_release('x', {hold}, NULL)"),
@@ -185,8 +189,17 @@ async fn a_grant_that_nobody_sees_yet() {
         assert_eq!(server.ask(&back), before, "{claim}");
         assert!(server.ask(&claim).starts_with("done"), "{claim}");
     }
+    // What is given back waits for the disk as the role has it, beside others of which nothing is.
+    let withdraws = |names| format!("SELECT fencelock_withdraw('', ARRAY{names}, array_fill({hold}::uuid, ARRAY[2]))");
+    server.ask(&claims("given", CLAIMS[0].1, ttl, end).replace("gen_random_uuid()", hold));
+    for (names, commits) in [("['y', 'z']", "off"), ("['given', 'z']", "on")] {
+        session.ask("BEGIN");
+        assert_eq!(session.ask(&withdraws(names)), "dd");
+        assert_eq!(session.ask("SHOW synchronous_commit"), commits, "{names}");
+        session.ask("COMMIT");
+    }
     // To ask for what was never there has made nothing.
     server.ask(&format!("SELECT code FROM fencelock_shed_release('y', {hold}, NULL)"));
-    assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock"), "2");
+    assert_eq!(server.ask("SELECT count(*) FROM fencelock_lock"), "3");
     assert_eq!(server.ask("SELECT count(*) FROM shedlock"), "1");
 }

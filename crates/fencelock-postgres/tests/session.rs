@@ -200,15 +200,12 @@ async fn a_claim_that_is_refused() {
     other.release().await.unwrap();
     held.check().unwrap();
     // What it took it cannot give back: the session ends, and its holders are told.
-    let parts = [("durably", "gone"), ("unlock", "kept")];
-    parts
-        .iter()
-        .for_each(|(part, other)| drop(server.ask(&format!("ALTER FUNCTION fencelock_{part} RENAME TO {other}"))));
+    let parts = [("fencelock_durably", "gone"), ("fencelock_unlock", "kept")];
+    let rename = |from: &str, to: &str| drop(server.ask(&format!("ALTER FUNCTION {from} RENAME TO {to}")));
+    parts.iter().for_each(|(part, other)| rename(part, other));
     let error = a.mutex("z").try_lock().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidConfig, "{error}");
-    parts
-        .iter()
-        .for_each(|(part, other)| drop(server.ask(&format!("ALTER FUNCTION {other} RENAME TO fencelock_{part}"))));
+    parts.iter().for_each(|(part, other)| rename(other, part));
     assert_eq!(soon(held.lost()).await, LossReason::SessionEnded);
     soon(sessions(&server).await.mutex("z").lock()).await.unwrap().release().await.unwrap();
 }

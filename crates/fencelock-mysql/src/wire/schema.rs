@@ -5,6 +5,9 @@ use std::sync::LazyLock;
 pub(crate) const VERSION: i64 = 10;
 /// Of what comes to them for locks that are shared with ShedLock.
 pub(crate) const SHEDLOCK: i64 = 1;
+/// Waits for whoever has locked one of the tables, and reads nothing: by their names, as `LOCK TABLES` takes them.
+const TABLES: &str = "SELECT COUNT(*) INTO v_none FROM fencelock_bearer, fencelock_cell, fencelock_client, fencelock_holder, \
+    fencelock_lock, fencelock_waiter, fencelock_write WHERE FALSE FOR UPDATE";
 /// The server's clock, in µs since 1970; the session's time is UTC.
 pub(crate) const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', SYSDATE(6))";
 /// The named lock of whoever makes them: he does so alone.
@@ -29,6 +32,7 @@ pub(crate) fn script() -> Vec<String> {
         include_str!("sql/session.sql")
     )
     .replace("{now}", NOW)
+    .replace("{tables}", TABLES)
     .replace("{felt}", FELT)
     .replace("{lost}", LOST);
     let mut statements = statements(&all, &comment());

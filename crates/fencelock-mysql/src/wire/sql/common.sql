@@ -60,8 +60,8 @@ END
 --
 -- *Invariant (SAFETY A2, E2):* whoever may grant, or take somebody's place in a queue (`p_grants`), waits for whoever has locked one of the tables
 -- before it, and for no table after it: what is read of the clock then is when a lease begins, whether a command is over, and who is alive; and nobody's
--- row is kept by one who waits. (By their names, as `LOCK TABLES` takes them. `FLUSH TABLES WITH READ LOCK` may come in between: the row is kept then,
--- so what it grants late is found by whoever takes it back.)
+-- row is kept by one who waits. (`FLUSH TABLES WITH READ LOCK` may come in between: the row is kept then, so what it grants late is found by whoever
+-- takes it back.)
 CREATE PROCEDURE fencelock_take(IN p_space VARBINARY(512), IN p_name VARBINARY(512), IN p_grants BOOLEAN, OUT l_found BOOLEAN, OUT l_kind VARBINARY(16), OUT l_size BIGINT, OUT l_fence BIGINT, OUT l_hold BINARY(16), OUT l_ttl BIGINT, OUT l_ends BIGINT, OUT t BIGINT)
 SQL SECURITY INVOKER
 BEGIN
@@ -69,7 +69,7 @@ BEGIN
   SET l_found = FALSE;
   CALL fencelock_begin();
   IF p_grants THEN
-    SELECT COUNT(*) INTO v_none FROM fencelock_cell, fencelock_client, fencelock_holder, fencelock_lock, fencelock_waiter, fencelock_write WHERE FALSE FOR UPDATE;
+    {tables};
   END IF;
   taking: LOOP
     SELECT TRUE, l.kind, l.size, l.fence, l.hold, l.ttl, l.ends INTO l_found, l_kind, l_size, l_fence, l_hold, l_ttl, l_ends

@@ -77,8 +77,7 @@ seizing: BEGIN
   END IF;
   CALL fencelock_begin();
   -- As in `fencelock_take`.
-  SELECT COUNT(*) INTO v_none FROM fencelock_bearer, fencelock_cell, fencelock_client, fencelock_holder, fencelock_lock, fencelock_waiter
-    WHERE FALSE FOR UPDATE;
+  {tables};
   SELECT TRUE, l.kind, l.fence, l.hold, l.ttl, l.ends, l.since, l.named, l.until
     INTO l_found, l_kind, l_fence, l_hold, l_ttl, l_ends, l_since, l_named, l_until
     FROM fencelock_lock l WHERE l.space = p_space AND l.name = p_name FOR UPDATE SKIP LOCKED;

@@ -75,12 +75,14 @@ $f$;
 -- what he reads of the clock then is when the lease begins, whether his command is over, and who is alive; and nobody's row is kept while he waits.
 CREATE FUNCTION {s}.fencelock_tables() RETURNS void LANGUAGE plpgsql AS $f$
 BEGIN
-  LOCK TABLE {s}.fencelock_lock, {s}.fencelock_holder, {s}.fencelock_waiter, {s}.fencelock_client, {s}.fencelock_cell IN ROW EXCLUSIVE MODE;
+  LOCK TABLE {s}.fencelock_lock, {s}.fencelock_holder, {s}.fencelock_waiter, {s}.fencelock_client, {s}.fencelock_bearer, {s}.fencelock_cell,
+    {s}.fencelock_write IN ROW EXCLUSIVE MODE;
 END
 $f$;
 
--- Whether somebody's transaction has made this row, and goes on: nobody sees it yet. What is made here is undone at once.
-CREATE FUNCTION {s}.fencelock_is_coming(p_space text, p_name text) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '10ms' AS $f$
+-- Whether somebody's transaction has made this row, and goes on: nobody sees it yet. What is made here is undone at once. One that
+-- ends within that time is found when it is asked again.
+CREATE FUNCTION {s}.fencelock_is_coming(p_space text, p_name text) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '1ms' AS $f$
 BEGIN
   INSERT INTO {s}.fencelock_lock (space, name, fence) VALUES (p_space, p_name, 0) ON CONFLICT DO NOTHING;
   IF FOUND THEN

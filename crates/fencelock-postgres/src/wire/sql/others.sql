@@ -162,7 +162,6 @@ DECLARE
   t timestamptz;
 BEGIN
   PERFORM {s}.fencelock_tables();
-  LOCK TABLE {s}.fencelock_write IN ROW EXCLUSIVE MODE;
   INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
     WHERE m.one AND NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name)
     ON CONFLICT DO NOTHING;
@@ -237,7 +236,6 @@ BEGIN
   END IF;
   -- Whatever is waited for is waited for while no row is kept.
   PERFORM {s}.fencelock_tables();
-  LOCK TABLE {s}.fencelock_bearer IN ROW EXCLUSIVE MODE;
   dead := ARRAY(SELECT o.ctid FROM {s}.fencelock_waiter o
     WHERE NOT EXISTS (SELECT FROM {s}.fencelock_client c WHERE c.client = o.client AND c.until > t - interval '30 seconds')
     LIMIT 1000 FOR UPDATE OF o SKIP LOCKED);

@@ -255,20 +255,20 @@ $f$;
 
 -- Attempts that nobody makes any more: the hold of each ends, or its place. One letter for each: d it is done, l somebody keeps a row of it.
 --
--- *Invariant (SAFETY A3):* an attempt that is about to be granted a lock that was never there is found, too. That is asked before any row is taken, and
--- where one is found the others that are not there are not asked about, but come again: nobody's row is kept for long.
+-- *Invariant (SAFETY A3):* an attempt that is about to be granted a lock that was never there is found, too. That is asked before any row is taken:
+-- nobody's row is kept for longer by it.
 CREATE FUNCTION {s}.fencelock_withdraw(p_space text, p_names text[], p_holds uuid[]) RETURNS text LANGUAGE plpgsql SET enable_seqscan = off SET search_path = pg_catalog, pg_temp AS $f$
 DECLARE
   was text := current_setting('synchronous_commit');
   r {s}.fencelock_reply;
   had boolean := false;
-  kept boolean[] := '{}';
+  kept boolean[];
 BEGIN
   -- What is made and undone by that is no reason to wait for the disk.
   PERFORM set_config('synchronous_commit', 'off', true);
   FOR i IN 1 .. coalesce(array_length(p_names, 1), 0) LOOP
     kept[i] := NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_names[i])
-      AND (true = ANY (kept) OR {s}.fencelock_is_coming(p_space, p_names[i]));
+      AND {s}.fencelock_is_coming(p_space, p_names[i]);
   END LOOP;
   FOR i IN 1 .. coalesce(array_length(p_names, 1), 0) LOOP
     CONTINUE WHEN kept[i];

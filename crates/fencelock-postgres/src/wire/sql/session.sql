@@ -117,7 +117,6 @@ DECLARE
   t timestamptz;
 BEGIN
   PERFORM {s}.fencelock_tables();
-  LOCK TABLE {s}.fencelock_bearer IN ROW EXCLUSIVE MODE;
   IF NOT EXISTS (SELECT FROM {s}.fencelock_lock o WHERE o.space = p_space AND o.name = p_name) THEN
     INSERT INTO {s}.fencelock_lock (space, name, fence) SELECT p_space, p_name, greatest(m.floor, {s}.fencelock_us(clock_timestamp())) FROM {s}.fencelock_meta m
       WHERE m.one ON CONFLICT DO NOTHING;
@@ -285,7 +284,6 @@ BEGIN
     RETURN r;
   END IF;
   PERFORM {s}.fencelock_tables();
-  LOCK TABLE {s}.fencelock_bearer IN ROW EXCLUSIVE MODE;
   l := {s}.fencelock_take(p_space, p_name, false);
   IF l.space IS NULL THEN
     r.code := 'locked';

@@ -77,8 +77,8 @@ EXCEPTION WHEN lock_not_available THEN
 END
 $f$;
 
--- Whether somebody's transaction has made this row, and goes on: nobody sees it yet. What is made here is undone at once.
-CREATE OR REPLACE FUNCTION {s}.fencelock_shed_is_coming(p_name text) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '10ms' AS $f$
+-- The same as `fencelock_is_coming`.
+CREATE OR REPLACE FUNCTION {s}.fencelock_shed_is_coming(p_name text) RETURNS boolean LANGUAGE plpgsql SET lock_timeout = '1ms' AS $f$
 BEGIN
   INSERT INTO {s}.shedlock (name, lock_until, locked_at, locked_by) VALUES (p_name, '1970-01-02', '1970-01-02', 'fencelock') ON CONFLICT DO NOTHING;
   IF FOUND THEN
