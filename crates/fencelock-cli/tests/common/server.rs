@@ -4,6 +4,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,21 +43,32 @@ pub(crate) fn next(url: &str) -> Child {
 pub(crate) fn a_hold_is_watched(url: &str) {
     let mut watch = fencelock(url, &["list", "--watch", "--json", "held"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
-    let mut line = || serde_json::from_str::<serde_json::Value>(&lines.next().unwrap().unwrap()).unwrap();
+    let lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let (tell, told_of) = mpsc::channel();
+    thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+    // On a busy machine a quorum may be seen before its token is written, or take the lock at its second attempt: lines follow.
+    let seen = |so: &dyn Fn(&serde_json::Value) -> bool| {
+        let began = Instant::now();
+        loop {
+            let line = told_of.recv_timeout(Duration::from_secs(20).saturating_sub(began.elapsed())).unwrap();
+            let line = serde_json::from_str::<serde_json::Value>(&line).unwrap();
+            assert_eq!(line["name"], "held");
+            if so(&line) {
+                return line;
+            }
+        }
+    };
     let mut hold = fencelock(url, &["hold", "--note", "deploy", "held"]);
     let mut hold = hold.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut said = String::new();
     BufReader::new(hold.stdout.take().unwrap()).read_line(&mut said).unwrap();
     let told: serde_json::Value = serde_json::from_str(&said).unwrap();
-    let seen = line();
-    let holder = &seen["holders"][0];
-    assert_eq!((&seen["name"], &holder["note"], &holder["token"]), (&"held".into(), &"deploy".into(), &told["token"]));
-    assert_eq!(holder["pid"], hold.id(), "{seen}");
+    let held = seen(&|line| line["holders"][0]["token"] == told["token"]);
+    let holder = &held["holders"][0];
+    assert_eq!((&holder["note"], &holder["pid"]), (&"deploy".into(), &hold.id().into()), "{held}");
     drop(hold.stdin.take());
     assert!(hold.wait().unwrap().success());
-    let free = line();
-    assert_eq!((&free["name"], &free["holders"]), (&"held".into(), &serde_json::json!([])));
+    seen(&|line| line["holders"] == serde_json::json!([]));
     watch.kill().unwrap();
     watch.wait().unwrap();
 }
