@@ -1,6 +1,5 @@
 //! consensus.md 7: Jepsen's workloads and models. What was done is recorded, and judged afterwards: [`judge::linearizable`].
 use super::prelude::*;
-use fencelock_core::Engine;
 use judge::{Act, Lock, Op, Permits, linearizable};
 use std::{
     fmt::Debug,

@@ -1,6 +1,6 @@
 //! consensus.md 6: kazoo.
 use super::prelude::*;
-use fencelock_core::{Engine, Term};
+use fencelock_core::Term;
 
 cases! {
     "kazoo/lock-one" => lock_one, needs: [Waiters];

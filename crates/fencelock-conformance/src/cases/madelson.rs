@@ -1,7 +1,6 @@
 //! sql.md 12.1: madelson, its abstract cases.
 use super::prelude::*;
 use crate::context::void;
-use fencelock_core::Engine;
 
 cases! {
     "madelson/basic-test" => basic_test;

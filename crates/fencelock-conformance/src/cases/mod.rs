@@ -37,8 +37,9 @@ mod prelude {
         listed, once, tenth, within,
     };
     pub(super) use fencelock_core::{
-        BootClock, Busy, Chaos, Claim, Client, Clock, Error, ErrorKind, Grant, Guard, HoldId, Holder, Kind, Lease,
-        LossReason, Moment, MultiLock, Name, Operation, Page, Released, SharedGuard, Status, Token, Trouble,
+        BootClock, Busy, Chaos, Claim, Client, Clock, Engine, Error, ErrorKind, Grant, Guard, HoldId, Holder, Kind,
+        Lease, LossReason, Moment, MultiLock, Name, Operation, Page, Released, Renewed, SharedGuard, Status, Token,
+        Trouble,
     };
     pub(super) use std::{
         sync::{Arc, Mutex},
@@ -47,6 +48,21 @@ mod prelude {
     pub(super) const MS: Duration = Duration::from_millis(1);
     pub(super) const SEC: Duration = Duration::from_secs(1);
 
+    /// The engine's answer to a renewal, below core. What it could not find out, because somebody keeps a database's row for a moment
+    /// (SAFETY E2), is asked again, as the keeper does.
+    pub(super) async fn renewed(engine: &dyn Engine, grant: &Grant) -> Renewed {
+        let known = async {
+            loop {
+                let answers = engine.renew(std::slice::from_ref(grant)).await.unwrap();
+                assert_eq!(answers.len(), 1);
+                match answers[0] {
+                    Renewed::Unknown => tokio::time::sleep(3 * MS).await,
+                    known => return known,
+                }
+            }
+        };
+        within("it is known whether it is renewed", known).await
+    }
     /// Somebody has it, and who. A try that finds the record locked for a moment is told that it is taken, but not by
     /// whom: it is made again until the engine tells.
     pub(super) async fn who_has_it<G, F>(mut attempt: impl FnMut() -> F) -> Box<Holder>

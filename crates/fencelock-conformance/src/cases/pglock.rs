@@ -1,6 +1,5 @@
 //! sql.md 12.5: cirello pglock.
 use super::{madelson::grant_of, prelude::*};
-use fencelock_core::Renewed;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 cases! {

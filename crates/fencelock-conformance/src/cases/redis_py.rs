@@ -1,6 +1,6 @@
 //! redis.md 6.6: redis-py.
 use super::prelude::*;
-use fencelock_core::{Held, Renewed};
+use fencelock_core::Held;
 
 cases! {
     "redis-py/lock-token-thread-local-false" => other_thread;
@@ -232,8 +232,8 @@ async fn extending_unlocked(cx: Context) {
     let stranger = HoldId::from_bytes(fastrand::u128(..).to_be_bytes());
     let never = Grant { name: Name::new(cx.name("never")).unwrap(), hold: stranger, ..released.clone() };
     for grant in [released.clone(), Grant { hold: stranger, ..released }, never] {
-        let answers = below.engine.renew(std::slice::from_ref(&grant)).await.unwrap();
-        assert!(matches!(answers[..], [Renewed::Lost(_)]), "{answers:?}");
+        let answer = renewed(&*below.engine, &grant).await;
+        assert!(matches!(answer, Renewed::Lost(_)), "{answer:?}");
         let status = other.inspect(grant.name.as_str()).await.unwrap();
         assert_eq!((status.is_held(), status.kind), (false, None), "it creates nothing");
         other.mutex(grant.name.as_str()).try_lock().await.unwrap().unwrap().release().await.unwrap();
@@ -246,8 +246,8 @@ async fn extending_no_longer_owned(cx: Context) {
     assert_eq!(b.force_release(&name, old.token()).await.unwrap(), Released::Released);
     let next = b.mutex(&name).lease(30 * SEC).lock().await.unwrap();
     let until = next.valid_until();
-    let answers = below.engine.renew(&[grant_of(&old, old.token())]).await.unwrap();
-    assert!(matches!(answers[..], [Renewed::Lost(_)]), "{answers:?}");
+    let answer = renewed(&*below.engine, &grant_of(&old, old.token())).await;
+    assert!(matches!(answer, Renewed::Lost(_)), "{answer:?}");
     assert_eq!(old.extend(90 * SEC).await.unwrap_err().kind(), ErrorKind::Lost);
     let status = a.inspect(&name).await.unwrap();
     assert_eq!((status.holders.len(), status.holders[0].hold), (1, next.id()));

@@ -2,7 +2,7 @@
 use super::prelude::*;
 use async_trait::async_trait;
 use fencelock_core::{
-    Engine, EngineInfo, Held, Listing, Outcome, Renewed, Request, Ticket,
+    EngineInfo, Held, Listing, Outcome, Request, Ticket,
     memory::{MemoryEngine, MemoryServer},
 };
 use std::io;
@@ -37,7 +37,7 @@ async fn expired(cx: &Context, name: &str) -> (Client, Arc<dyn Engine>, Guard) {
 async fn mutex_extend_expired(cx: Context) {
     let name = cx.name("m");
     let (client, engine, guard) = expired(&cx, &name).await;
-    let grant = [grant_of(&guard, guard.token())];
+    let grant = grant_of(&guard, guard.token());
     let other = cx.client().await;
     for next in [None, Some(other.mutex(&name))] {
         // Nobody has it, then another one has.
@@ -59,17 +59,8 @@ async fn mutex_extend_expired(cx: Context) {
         let late = guard.extend(60 * SEC).await.unwrap_err();
         assert_eq!(late.kind(), ErrorKind::Lost);
         // Whatever core would have sent, the engine knows better.
-        let renewed = within("an answer", async {
-            loop {
-                match engine.renew(&grant).await.unwrap()[..] {
-                    // It could not look in time.
-                    [Renewed::Unknown] => {}
-                    ref renewed => return renewed.to_vec(),
-                }
-            }
-        })
-        .await;
-        assert!(matches!(renewed[..], [Renewed::Lost(_)]), "{renewed:?}");
+        let answer = renewed(&*engine, &grant).await;
+        assert!(matches!(answer, Renewed::Lost(_)), "{answer:?}");
         assert!(!guard.is_valid() && guard.remaining().is_zero());
         let now: Vec<_> = next.iter().map(|next| next.id()).collect();
         assert_eq!(holders(&client, &name).await, now, "nothing is revived");

@@ -4,10 +4,7 @@ use super::{
     prelude::*,
     spring::Tap,
 };
-use fencelock_core::{
-    Renewed,
-    memory::{MemoryEngine, MemoryServer},
-};
+use fencelock_core::memory::{MemoryEngine, MemoryServer};
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use tokio::sync::Notify;
 
@@ -303,8 +300,8 @@ async fn renewals_of_an_older_term(cx: Context) {
     let name = cx.name("m");
     let (term, old, engine) = terms(&cx, &name).await;
     for grant in old {
-        let answer = engine.renew(std::slice::from_ref(&grant)).await.unwrap();
-        assert!(matches!(answer[..], [Renewed::Lost(_)]), "{answer:?} to {grant:?}");
+        let answer = renewed(&*engine, &grant).await;
+        assert!(matches!(answer, Renewed::Lost(_)), "{answer:?} to {grant:?}");
     }
     let ours = grant_of(&term);
     let answer = engine.renew(std::slice::from_ref(&ours)).await.unwrap();

@@ -1,6 +1,5 @@
 //! sql.md 12.2: ShedLock.
 use super::{madelson::grant_of, prelude::*};
-use fencelock_core::Renewed;
 
 cases! {
     "shedlock/fuzz-test" => fuzz_test;
@@ -83,8 +82,8 @@ async fn handed_on(cx: Context) {
     assert!(new.token() > old.token && new.id() != old.hold);
     let mixed = Grant { hold: new.id(), ..old.clone() };
     for grant in [&old, &mixed] {
-        let renewed = below.engine.renew(std::slice::from_ref(grant)).await.unwrap();
-        assert!(matches!(renewed[..], [Renewed::Lost(_)]), "{renewed:?}");
+        let answer = renewed(&*below.engine, grant).await;
+        assert!(matches!(answer, Renewed::Lost(_)), "{answer:?}");
         super::madelson::is_refused(&below.engine, grant).await;
     }
     assert_eq!(a.adopt(&ticket).await.unwrap_err().kind(), ErrorKind::NotHeld, "it is good once");

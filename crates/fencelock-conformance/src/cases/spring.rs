@@ -1,7 +1,7 @@
 //! sql.md 12.3 and, in part, redis.md 6.8: Spring JDBC and Redis; and an engine that notes what passes through it.
 use super::prelude::*;
 use async_trait::async_trait;
-use fencelock_core::{Cells, Engine, EngineInfo, Listing, Outcome, Renewed, Reports, Request, Result};
+use fencelock_core::{Cells, EngineInfo, Listing, Outcome, Reports, Request, Result};
 use std::os::fd::OwnedFd;
 
 cases! {
